@@ -64,7 +64,7 @@ lint: develop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py benchmarks/common/*.py benchmarks/recorded/*.py
+	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py benchmarks/common/*.py benchmarks/native/*.py benchmarks/recorded/*.py
 	MYPYPATH=tests/guests $(BIN)/mypy -p rxe
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
 

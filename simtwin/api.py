@@ -19,7 +19,7 @@ from genie.workload.classes import RankViews
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import RankGraph, Workload, WorkloadError
 from genie.workload.load import load
-from simtwin.fabric.placement import host_of_rank
+from simtwin.fabric.placement import host_of_rank, ranks_per_server
 from simtwin.fabric.schema import Fabric
 from simtwin.fabric.topology import build_network
 from simtwin.imports.fabric_files import read_fabric_file
@@ -32,7 +32,7 @@ from simtwin.play.simulated import Simulated
 from simtwin.play.traffic import Collective, Incast, Permutation, Poisson, SizesGiven, Traffic, workload_on
 from simtwin.play.twin import SimulationError, Twin
 from simtwin.play.watching import Watch
-from simtwin.play.wire import lowering_from, nccl_record, ranks_per_server, with_connections
+from simtwin.play.wire import lowering_from, nccl_record, with_connections
 
 load_workload = load
 Progress = Callable[[int, int, float], None]  # iteration, events, simulated seconds
@@ -133,7 +133,7 @@ def play(
     # Durations are filled in below: the caller's graphs keep their own.
     workload = replace(workload, ranks=_with_own_durations(workload.ranks))
     filled = fill_durations(workload, None if options.compute is None else parse_compute(options.compute))
-    idle = idle_options(options, workload, lowering, built.transport, options.level, options.seed)
+    idle = idle_options(options, workload, lowering, built, built.transport, options.level, options.seed)
     for text in (*idle_compute(options.compute, filled), *idle):
         warn(text)
     above = {
@@ -216,7 +216,9 @@ def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]
     try:
         if options.compute is not None:
             parse_compute(options.compute)
-        lowering = lowering_from(options, lambda: ranks_per_server(fabric), NcclVariables(), lambda: fabric)
+        lowering = lowering_from(
+            options, lambda: ranks_per_server(fabric, options.gpu), NcclVariables(), lambda: fabric
+        )
         transport = with_connections(fabric.transport, options)
     except (ValueError, WorkloadError) as error:
         raise OptionError(str(error)) from error

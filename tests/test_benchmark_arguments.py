@@ -16,7 +16,8 @@ BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 WITH_JSON = (
     "accuracy", "attack", "congestion", "detection", "first_aid", "hardware", "kinds", "load_trace", "location",
     "ns3_reference",
-    "pairs_of_runs", "softroce_goodput", "truth", "twin_packets", "twin_threads", "walker_steps", "wire",
+    "pairs_of_runs", "perftest", "softroce_goodput", "step_times", "truth", "twin_packets", "twin_threads",
+    "walker_steps", "wire",
 )  # fmt: skip
 WORDS_BEFORE = {"ns3_reference": ["DATA"]}
 ONE_OR_MORE = "give 1 or more"
@@ -37,17 +38,20 @@ WRONG = [
     ("detection", "--workload nope", "argument --workload: nope: there is no folder of this name"),
     ("first_aid", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),
     ("first_aid", "--faults x", "argument --faults: x: give some of clean, control-off, small-mtu"),
-    ("hardware", "--clusters x", "argument --clusters: x: give some of mn5-4, mn5-16, spark2, oci-h100"),
+    ("hardware", "--clusters x", "argument --clusters: x: give some of mn5-4, mn5-16, spark2, oci-h100, oke"),
     ("load_trace", "--nodes 0", f"argument --nodes: 0: {ONE_OR_MORE}"),
     ("load_trace", "--nodes=-1", f"argument --nodes: -1: {ONE_OR_MORE}"),
     ("location", "--runs 0", f"argument --runs: 0: {ONE_OR_MORE}"),
     ("location", "--conditions x", "argument --conditions: x: give some of spine-40, host-50, clean"),
+    ("perftest", "--nics x", "argument --nics: x: give some of cx5-100g, cx7-200g"),
     ("ns3_reference", "--seeds 0", f"argument --seeds: 0: {ONE_OR_MORE}"),
     ("ns3_reference", "--seeds=-1", f"argument --seeds: -1: {ONE_OR_MORE}"),
     *(
         ("softroce_goodput", f"--size={size}", f"argument --size: {size}: give 1 to 268435456")
         for size in ("0", "-4", "99999999999999", "9" * 5000)
     ),
+    ("step_times", "--publications x", "argument --publications: x: give some of korthikanti, torchtitan, narayanan"),
+    ("step_times", "--resume", "--resume: give --json FILE with it, the file to go on with"),
     ("twin_packets", "--hosts 7", "argument --hosts: invalid choice: 7 (choose from 16, 128, 1024, 8192)"),
     ("twin_packets", "--hosts 999999999", "(choose from 16, 128, 1024, 8192)"),
     ("twin_packets", "--case foo", "--case foo: the cases here are one flow, 1 switch; "),
@@ -86,7 +90,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_help_measures_nothing_and_says_something() -> None:
-    for name in ("crc_speed", "kinds"):
+    for name in ("native/crc_speed", "kinds"):
         shown = subprocess.run(
             [sys.executable, str(BENCHMARKS / f"{name}.py"), "--help"], capture_output=True, text=True
         )
@@ -183,4 +187,38 @@ if len(processors) == 2:
     assert os.sched_getaffinity(other.native_id) == {processors[1]}
     over.set()
     other.join()
+""")
+
+
+def test_published_step_times_become_jobs_that_can_be(shared_data: Path) -> None:
+    run_beside_benchmarks(f"""
+import tempfile
+from pathlib import Path
+import step_times as times
+with tempfile.TemporaryDirectory() as folder:
+    rows, left = times.rows_of(Path({str(shared_data)!r}) / "hardware", Path(folder), times.PUBLICATIONS)
+    names = [row.name for row in rows]
+    assert len(set(names)) == len(names) and len(left) > 70, names
+    assert all(row.job.training().micro_batches == row.job.micro_batches for row in rows)
+    titan = next(row for row in rows if row.name == "torchtitan 8B 128 GPUs eager")
+    assert abs(titan.measured_s - 16384 / 5605) < 1e-9 and titan.job.gpus == 128, titan
+    large = next(row for row in rows if row.name.startswith("MT-NLG 530B 280 GPUs seq"))
+    assert (large.measured_s, large.job.pp, large.job.vp, large.job.micro_batches) == (37.83, 35, 3, 280), large
+    factors = times.Efficiencies()
+    assert {{row for table in factors.tables.values() for row in table["rows"]}} <= set(names)
+    assert not any(factors.has_set(row) for row in rows if row.publication != "torchtitan")
+""")
+
+
+def test_a_long_step_is_extrapolated_and_the_slowest_gpu_grows_with_their_number() -> None:
+    run_beside_benchmarks("""
+import step_times as times
+job = times.TrainingJob(model="llama3-8b", gpus=16, tp=8, pp=2, vp=2, layers=4, micro_batches=24, gpu="a100")
+whole = times.played(job, whole=True)
+times.NODES_MAX = 0
+short = times.played(job)
+assert abs(short.step_s / whole.step_s - 1) < 0.01 and short.step_s != whole.step_s, (short, whole)
+assert abs(short.exposed - whole.exposed) < 0.01, (short, whole)
+assert times.slowest(0.02, 8) == 1 < times.slowest(0.02, 64) < times.slowest(0.02, 128) < 1.03
+assert abs(times.largest(2) - 0.564) < 0.03 and abs(times.largest(100) - 2.508) < 0.01  # the exact means
 """)

@@ -39,6 +39,7 @@ EAGER = frozenset({"recursive_doubling"})
 
 
 Row: TypeAlias = "tuple[int, int, int, Sequence[int]]"  # (action, peer, block, deps) of one step
+Run: TypeAlias = "tuple[int, int, int]"  # blocks of one message: (base, stride, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,8 @@ class Steps:
     block_base: NDArray[np.int64]  # (steps,)
     deps: NDArray[np.int64]  # (steps, width) padded with -1
     times: StepTimes | None = None  # of GPUs; None: they take none
+    # Blocks that travel together. The bases of run k are the channel's own blocks, and k times the members after them.
+    runs: tuple[Run, ...] = ()
 
 
 def steps_of(rows: Sequence[Row]) -> Steps:

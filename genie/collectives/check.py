@@ -18,7 +18,7 @@ import numpy as np
 
 from genie.collectives.algorithms import EAGER
 from genie.collectives.lower import block_sizes, lower
-from genie.collectives.meaning import CheckError, Content, Lane, Meaning, Step, check_sizes, expand
+from genie.collectives.meaning import CheckError, Content, Lane, Meaning, Step, check_sizes, expand, sent_content
 from genie.collectives.template import Action
 
 if TYPE_CHECKING:
@@ -46,18 +46,20 @@ def check(
     root: int = 0,
     credit: bool = False,
     splits: NDArray[np.int64] | None = None,
+    local: int = 1,
 ) -> Traffic:
     """Lower a collective for all members and prove it. `splits`: (members, members) bytes from i to j.
 
     Raises CheckError with the first problem.
     """
-    templates, sizes = lower_all(op, algorithm, members, size_bytes, channels, root, credit, splits)
+    templates, sizes = lower_all(op, algorithm, members, size_bytes, channels, root, credit, splits, local)
     meaning = meaning_of(op, templates, root)
     check_sizes(meaning, sizes, size_bytes, splits)
     traffic = prove(meaning, templates, sizes, eager=algorithm in EAGER)
     for position, table in enumerate(sizes):
-        share = table.reshape(meaning.channels, meaning.rows).sum(axis=0).tolist()
-        wanted = bytes_sent(op, algorithm, members, position, size_bytes, share, root)
+        own = table[: meaning.channels * meaning.rows]
+        share = own.reshape(meaning.channels, meaning.rows).sum(axis=0).tolist()
+        wanted = bytes_sent(op, algorithm, members, position, size_bytes, share, root, local)
         if members > 1 and traffic.bytes_sent[position] != wanted:
             raise CheckError(f"member {position} sends {traffic.bytes_sent[position]} B; {algorithm} sends {wanted} B")
     return traffic
@@ -72,30 +74,43 @@ def lower_all(
     root: int = 0,
     credit: bool = False,
     splits: NDArray[np.int64] | None = None,
+    local: int = 1,
 ) -> tuple[list[Template], list[NDArray[np.int64]]]:
     """Templates and size tables of all members. `splits`: (members, members) bytes from i to j."""
-    templates = [lower(op, algorithm, members, at, channels, root, credit) for at in range(members)]
+    templates = [lower(op, algorithm, members, at, channels, root, credit, local) for at in range(members)]
     sizes = []
     for at in range(members):
         own = None if splits is None else (splits[at], splits[:, at])
-        sizes.append(block_sizes(op, algorithm, members, at, size_bytes, channels, root, own))
+        sizes.append(block_sizes(op, algorithm, members, at, size_bytes, channels, root, own, local))
     return templates, sizes
 
 
 def meaning_of(op: str, templates: Sequence[Template], root: int = 0) -> Meaning:
     """Meaning of the operation on the blocks of these templates."""
     parts = templates[0].parts
-    return Meaning(op, len(templates), templates[0].blocks // parts, parts, root)
+    return Meaning(op, len(templates), templates[0].own_blocks // parts, parts, root)
 
 
 def bytes_sent(
-    op: str, algorithm: str, members: int, position: int, size_bytes: int, share: Sequence[int], root: int = 0
+    op: str,
+    algorithm: str,
+    members: int,
+    position: int,
+    size_bytes: int,
+    share: Sequence[int],
+    root: int = 0,
+    local: int = 1,
 ) -> int:
     """Closed form of the bytes that a member sends. `share`: its blocks' bytes, summed over channels."""
     place = (position - root) % members
     match op, algorithm:
         case "all_reduce", "ring":  # (n - 1)/n of the buffer, twice
             return 2 * size_bytes - share[position] - share[(position + 1) % members]
+        case "all_reduce", "hierarchical":  # inside all slices but one, twice; between its slice as in a ring
+            nodes, (node, at) = members // local, divmod(position, local)
+            slices = [sum(share[it * nodes : (it + 1) * nodes]) for it in range(local)]
+            between = 2 * slices[at] - share[at * nodes + node] - share[at * nodes + (node + 1) % nodes]
+            return 2 * size_bytes - slices[at] - slices[(at + 1) % local] + between
         case "all_reduce", "recursive_doubling":
             core = 1 << (members.bit_length() - 1)
             folded = position < 2 * (members - core)
@@ -224,12 +239,13 @@ class _Events:
         """
         by_block: dict[tuple[int, int], list[int]] = defaultdict(list)
         for index, step in enumerate(self.steps):
-            if step.sends:
-                by_block[step.position, step.block].append(index)
-                continue
-            for send in by_block[step.position, step.block]:
-                if set(self.steps[send].deps) <= set(step.deps) and not self.steps[send].credit:
-                    edges[3 * index + 2].append(3 * send + 1)
+            for block in step.blocks:
+                if step.sends:
+                    by_block[step.position, block].append(index)
+                    continue
+                for send in by_block[step.position, block]:
+                    if set(self.steps[send].deps) <= set(step.deps) and not self.steps[send].credit:
+                        edges[3 * index + 2].append(3 * send + 1)
 
     def sort(self) -> None:
         """Fill `order` and `before`. Raises CheckError if an event waits for itself."""
@@ -301,7 +317,8 @@ def _check_races(events: _Events) -> None:
         if step.source >= 0:
             accesses[step.position, step.source].append((index, Action.SEND))
         if (step.message or step.source >= 0) and step.size_bytes:
-            accesses[step.position, step.block].append((index, step.action))
+            for block in step.blocks:
+                accesses[step.position, block].append((index, step.action))
     for found in accesses.values():
         for at, (one, action) in enumerate(found):
             for other, later_action in found[at + 1 :]:
@@ -337,7 +354,7 @@ def _check_starts(events: _Events, op: str, root: int = 0) -> None:
 def _replay(meaning: Meaning, events: _Events, sizes: Sequence[NDArray[np.int64]]) -> None:
     """Play the steps in the order found and compare the members' final blocks with the meaning."""
     blocks = [meaning.before(position) for position in range(meaning.members)]
-    flying: dict[int, Content] = {}
+    flying: dict[int, list[Content]] = {}
     for event in events.order:
         index, phase = divmod(event, 3)
         step = events.steps[index]
@@ -350,11 +367,9 @@ def _replay(meaning: Meaning, events: _Events, sizes: Sequence[NDArray[np.int64]
         if not step.message:
             continue
         if step.sends and phase == 1:
-            content = mine[step.block]
-            if content is None:
-                raise CheckError(f"{step}: sends a block that it does not have yet")
-            flying[index] = content
+            flying[index] = sent_content(step, mine)
         elif not step.sends and phase == 2:
-            mine[step.block] = meaning.receive(step, mine[step.block], flying.pop(events.partner[index]))
+            for block, content in zip(step.blocks, flying.pop(events.partner[index]), strict=True):
+                mine[block] = meaning.receive(step, mine[block], content)
     for position, table in enumerate(sizes):
         meaning.compare(position, blocks[position], table)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
 from genie.collectives import algorithms as a
+from genie.collectives.hierarchical import hierarchical_all_reduce
+from genie.collectives.pat import on_channel, whole_pat, with_bundles
 from genie.collectives.sizes import split, split_table, table
 from genie.collectives.template import Template
 
@@ -46,6 +48,17 @@ class _Placed:
     blocks: Callable[[int], int]
 
 
+@dataclass(frozen=True)
+class _InNodes:
+    """A member's steps depend on its position and on the members of each node."""
+
+    build: Callable[[int, int, int, bool], a.Steps]  # (members, position, members of a node, credit)
+    blocks: Callable[[int], int]
+
+
+_Known: TypeAlias = _Symmetric | _Placed | _InNodes
+
+
 def _per_member(members: int) -> int:
     return members
 
@@ -58,14 +71,16 @@ def _both_ways(members: int) -> int:
     return 2 * members
 
 
-_TABLE: dict[str, dict[str, _Symmetric | _Placed]] = {
+_TABLE: dict[str, dict[str, _Known]] = {
     "all_reduce": {
         "ring": _Symmetric(a.ring_all_reduce, _per_member),
+        "hierarchical": _InNodes(hierarchical_all_reduce, _per_member),
         "recursive_doubling": _Placed(a.doubling_all_reduce, _whole),
     },
     "reduce": {"ring": _Placed(a.ring_reduce, a.chain_parts), "binomial": _Placed(a.binomial_reduce, _whole)},
     "all_gather": {
         "ring": _Symmetric(a.ring_all_gather, _per_member),
+        "pat": _Symmetric(partial(whole_pat, "all_gather"), _per_member),
         "direct": _Symmetric(a.direct_all_gather, _per_member),
     },
     "gather": {"direct": _Placed(a.direct_gather, _per_member)},
@@ -77,10 +92,13 @@ _TABLE: dict[str, dict[str, _Symmetric | _Placed]] = {
     },
     "reduce_scatter": {
         "ring": _Symmetric(a.ring_reduce_scatter, _per_member),
+        "pat": _Symmetric(partial(whole_pat, "reduce_scatter"), _per_member),
         "direct": _Symmetric(a.direct_reduce_scatter, _per_member),
     },
     "barrier": {"dissemination": _Symmetric(a.dissemination_barrier, _per_member)},
 }
+
+HIERARCHICAL = "hierarchical"  # needs the members of each node
 
 # Operation -> algorithms; the first is for large sizes, the last for small ones.
 ALGORITHMS: dict[str, tuple[str, ...]] = {op: tuple(known) for op, known in _TABLE.items()}
@@ -88,7 +106,7 @@ ALGORITHMS: dict[str, tuple[str, ...]] = {op: tuple(known) for op, known in _TAB
 _ALWAYS_FIRST = ("all_to_all",)  # its direct form floods the receivers and must be requested
 
 
-def _find(op: str, algorithm: str) -> _Symmetric | _Placed:
+def _find(op: str, algorithm: str) -> _Known:
     known = _TABLE.get(op)
     if known is None:
         raise LoweringError(f"unknown collective {op!r}; known: {', '.join(_TABLE)}")
@@ -124,9 +142,16 @@ def choose(op: str, members: int, size_bytes: int, requested: str | None = None)
 
 
 def lower(
-    op: str, algorithm: str, members: int, position: int, channels: int = 1, root: int = 0, credit: bool = False
+    op: str,
+    algorithm: str,
+    members: int,
+    position: int,
+    channels: int = 1,
+    root: int = 0,
+    credit: bool = False,
+    local: int = 1,
 ) -> Template:
-    """The template of the member at `position`.
+    """The template of the member at `position`. `local`: members of each node, in order, which hierarchical needs.
 
     Equal arguments return the same object, as do all positions of a symmetric algorithm. A barrier uses one channel
     whatever `channels` is. Raises LoweringError.
@@ -137,11 +162,17 @@ def lower(
         channels = 1
     if isinstance(found, _Symmetric):
         position = root = 0
-    return _lower(op, algorithm, members, position, channels, root, bool(credit))
+    if not isinstance(found, _InNodes):
+        local = 1
+    elif local < 1 or members % local:
+        raise LoweringError(f"{op}: nodes of {local} members do not make a group of {members}")
+    return _lower(op, algorithm, members, position, channels, root, bool(credit), local)
 
 
 @cache
-def _lower(op: str, algorithm: str, members: int, position: int, channels: int, root: int, credit: bool) -> Template:
+def _lower(
+    op: str, algorithm: str, members: int, position: int, channels: int, root: int, credit: bool, local: int
+) -> Template:
     found = _find(op, algorithm)
     symmetric = isinstance(found, _Symmetric)
     blocks = found.blocks(members)
@@ -150,6 +181,8 @@ def _lower(op: str, algorithm: str, members: int, position: int, channels: int, 
         steps = a.no_steps()
     elif isinstance(found, _Symmetric):
         steps = found.build(members, credit)
+    elif isinstance(found, _InNodes):
+        steps = found.build(members, position, local, credit)
     else:
         steps = found.build(members, position, root, credit)
     # Step s of channel c is step s * channels + c, so that a window over the steps covers all channels.
@@ -158,22 +191,25 @@ def _lower(op: str, algorithm: str, members: int, position: int, channels: int, 
     used = deps >= 0
     deps = deps * channels + channel[:, None]
     dep_start = np.concatenate(([0], np.cumsum(used.sum(axis=1))))
+    placed = [on_channel(steps, blocks, members, each, channels) for each in range(channels)]
+    bundles = tuple(bundle for _, own in placed for bundle in own)
     return Template(
         algorithm=algorithm,
         members=members,
         channels=channels,
         relative=symmetric,
-        blocks=blocks * channels,
+        blocks=blocks * channels + members * len(bundles),
         parts=channels,
         action=column(np.repeat(steps.action, channels), np.uint8),
         peer=column(np.repeat(steps.peer, channels), np.int32),
-        block_base=column(np.repeat(steps.block_base, channels) + channel * blocks, np.int32),
+        block_base=column(np.stack([bases for bases, _ in placed], axis=1).reshape(-1), np.int32),
         block=column(np.repeat(steps.block, channels), np.int32),
         channel=column(channel, np.uint8),
         credit=column(np.full(len(channel), credit), np.uint8),
         dep_start=column(dep_start, np.int32),
         deps=column(deps[used], np.int32),
         empty_messages=op == "barrier",
+        bundles=bundles,
     )
 
 
@@ -193,6 +229,7 @@ def block_sizes(
     channels: int = 1,
     root: int = 0,
     splits: tuple[ArrayLike, ArrayLike] | None = None,
+    local: int = 1,
 ) -> NDArray[np.int64]:
     """Bytes of each block at `position`: (template.blocks,), for the template that `lower` returns.
 
@@ -215,4 +252,5 @@ def block_sizes(
         if size_bytes < 0:
             raise LoweringError(f"{op}: size {size_bytes} B; it must not be negative")
         whole = table(op, blocks, members, position, int(size_bytes))
-    return np.ascontiguousarray(split(whole, channels).T).reshape(-1)
+    sizes = np.ascontiguousarray(split(whole, channels).T).reshape(-1)
+    return with_bundles(lower(op, algorithm, members, position, channels, root, local=local).bundles, members, sizes)

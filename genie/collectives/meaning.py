@@ -53,10 +53,16 @@ class Step(NamedTuple):
     deps: tuple[int, ...]
     source: int = -1  # in a step inside the member, the block that is read; -1: the message
     after_sends: tuple[int, ...] = ()  # sends that must have started first
+    bundled: tuple[int, ...] = ()  # blocks of the message, where it has several
 
     @property
     def sends(self) -> bool:
         return self.action == Action.SEND
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Blocks that the step sends or writes."""
+        return self.bundled or (self.block,)
 
     def __str__(self) -> str:
         return f"member {self.position} step {self.number} ({Action(self.action).name} block {self.block}, {self.lane})"
@@ -74,6 +80,7 @@ def _expand(template: Template, sizes: NDArray[np.int64], position: int, members
     if any(len(column) != len(template) for column in columns) or len(template.dep_start) != len(template) + 1:
         raise CheckError(f"member {position}: its template's columns differ in length")
     bounds, deps, table = template.dep_start.tolist(), template.deps.tolist(), sizes.tolist()
+    bundled = _bundled_blocks(template, table, position)
     steps = []
     rows = zip(*(column.tolist() for column in columns), strict=True)
     for number, (action, peer, base, block, channel, credit) in enumerate(rows):
@@ -91,8 +98,34 @@ def _expand(template: Template, sizes: NDArray[np.int64], position: int, members
         size = table[base + block]
         message = size > 0 or template.empty_messages
         lane = Lane(position, peer, channel) if action == Action.SEND else Lane(peer, position, channel)
-        steps.append(Step(position, number, action, lane, base + block, size, message, bool(credit), needed))
+        blocks = bundled.get(base + block, ())
+        steps.append(
+            Step(position, number, action, lane, base + block, size, message, bool(credit), needed, bundled=blocks)
+        )
     return steps
+
+
+def _bundled_blocks(template: Template, table: list[int], position: int) -> dict[int, tuple[int, ...]]:
+    """Blocks of each bundle's rows. Raises CheckError if a row is not as large as its blocks."""
+    members, own = template.members, template.own_blocks
+    found = {}
+    for bundle in template.bundles:
+        if not (own <= bundle.first <= template.blocks - members and 0 <= bundle.source <= own - members):
+            raise CheckError(f"member {position}: a bundle without rows, or of blocks that it does not have")
+        for row in range(bundle.first, bundle.first + members):
+            blocks = bundle.blocks(row, members)
+            if len(set(blocks)) < bundle.count or table[row] != sum(table[block] for block in blocks):
+                raise CheckError(f"member {position} row {row}: is not as large as its blocks {blocks}")
+            found[row] = blocks
+    return found
+
+
+def sent_content(step: Step, held: Sequence[Content | None]) -> list[Content]:
+    """Content of each block that a send takes from the blocks of its member. Raises CheckError if one has none yet."""
+    found = [content for block in step.blocks if (content := held[block]) is not None]
+    if len(found) < len(step.blocks):
+        raise CheckError(f"{step}: sends a block that it does not have yet")
+    return found
 
 
 @dataclass(frozen=True)
@@ -193,7 +226,7 @@ def check_sizes(
     for position, table in enumerate(sizes):
         if (table < 0).any():
             raise CheckError(f"member {position}: a block of negative size")
-        rows = table.reshape(meaning.channels, meaning.rows).sum(axis=0)
+        rows = table[: meaning.channels * meaning.rows].reshape(meaning.channels, meaning.rows).sum(axis=0)
         if meaning.op == "barrier":
             right = not rows.any()
         elif meaning.op in ("all_gather", "gather"):

@@ -10,7 +10,7 @@ import random
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, TypeAlias
 
-from genie.collectives.meaning import CheckError, Content, Lane, Meaning, Step, expand
+from genie.collectives.meaning import CheckError, Content, Lane, Meaning, Step, expand, sent_content
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # Possible next events: a member starts, a lane delivers, a send is acknowledged, a credit arrives.
 Event: TypeAlias = "tuple[str, int | Lane | Step]"
-Message: TypeAlias = "tuple[Step, Content, int]"  # its send, the content of its block, members known to its sender
+# A message: its send, the content of its blocks, members known to its sender.
+Message: TypeAlias = "tuple[Step, list[Content], int]"
 Policy: TypeAlias = "Callable[[list[Event], random.Random], int]"
 
 
@@ -161,10 +162,9 @@ class _Group:
                     return
                 self.credits[lane] -= 1
             waiting.popleft()
-            content = self.blocks[step.position][step.block]
-            if content is None:
-                raise CheckError(f"{step}: sends a block that it does not have yet")
-            member.reading[step.block] += 1
+            content = sent_content(step, self.blocks[step.position])
+            for block in step.blocks:
+                member.reading[block] += 1
             member.bytes_sent += step.size_bytes
             self.wire[lane].append((step, content, self.heard[step.position]))
             self.events += [("deliver", lane), ("acknowledge", step)]
@@ -182,10 +182,11 @@ class _Group:
             if send.size_bytes != step.size_bytes:
                 raise CheckError(f"{step} expects {step.size_bytes} B and gets {send.size_bytes} B from {send}")
             self._release(send)
-            if member.reading[step.block] and step.size_bytes and not self.eager:
-                raise CheckError(f"race: {step} while the block is being sent")
             blocks = self.blocks[step.position]
-            blocks[step.block] = self.meaning.receive(step, blocks[step.block], content)
+            for block, part in zip(step.blocks, content, strict=True):
+                if member.reading[block] and step.size_bytes and not self.eager:
+                    raise CheckError(f"race: {step} while the block is being sent")
+                blocks[block] = self.meaning.receive(step, blocks[block], part)
             self.heard[step.position] |= heard
             self._finish_step(step)
 
@@ -194,7 +195,8 @@ class _Group:
         key = (send.position, send.number)
         if key not in self.read:
             self.read.add(key)
-            self.members[send.position].reading[send.block] -= 1
+            for block in send.blocks:
+                self.members[send.position].reading[block] -= 1
 
     def _finish_step(self, step: Step) -> None:
         member = self.members[step.position]

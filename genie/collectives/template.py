@@ -39,6 +39,23 @@ class Timing:
     work_ps_per_kib: NDArray[np.int64]  # (steps,)
 
 
+@dataclass(frozen=True)
+class Bundle:
+    """Rows of a size table whose blocks travel together in one message.
+
+    Row `first + q` has the blocks `source + (q + i * stride) % members`, for i in [0, count).
+    """
+
+    first: int
+    source: int
+    stride: int
+    count: int
+
+    def blocks(self, row: int, members: int) -> tuple[int, ...]:
+        """Blocks of a row in [first, first + members)."""
+        return tuple(self.source + (row - self.first + i * self.stride) % members for i in range(self.count))
+
+
 @dataclass(frozen=True, eq=False)
 class Template:
     """Steps of one member. Symmetric algorithms return one object for all members (`relative`).
@@ -69,6 +86,12 @@ class Template:
     deps: NDArray[np.int32]  # earlier steps of this template that must be done first
     timing: Timing | None = None  # None: GPUs take no time
     empty_messages: bool = False  # send blocks of 0 bytes too (barrier); otherwise both ends skip them
+    bundles: tuple[Bundle, ...] = ()  # the last `members` rows of the size table for each
 
     def __len__(self) -> int:
         return len(self.action)
+
+    @property
+    def own_blocks(self) -> int:
+        """Number of blocks without bundles."""
+        return self.blocks - self.members * len(self.bundles)

@@ -17,6 +17,7 @@ from genie.errors import InputError
 from genie.inputs.content import ContentError, read_bytes
 
 FILE_NAME = "NCCL_CONF_FILE"
+TUNER_FILE = "NCCL_TUNER_CONFIG_FILE"  # of NCCL's example tuner plugin
 SYSTEM_FILE = Path("/etc/nccl.conf")
 CHANNELS_MAX = 64
 BUFFER_MIN_BYTES, BUFFER_MAX_BYTES = 8 * 1024, 1 << 30
@@ -25,13 +26,21 @@ RAILS_CHANNELS = 2  # default: channels for each rank of a node that has a NIC
 
 ALGORITHMS, OTHER_ALGORITHMS = ("ring", "tree"), ("collnetdirect", "collnetchain", "nvls", "nvlstree", "pat")
 PROTOCOLS = ("simple", "ll128", "ll")  # in the order of preference
+# Operations with several algorithms -> NCCL's name of the function, and these algorithms.
+FUNCTIONS = {
+    "all_reduce": ("allreduce", ("ring", "tree", "nvls", "nvlstree", "collnetdirect", "collnetchain")),
+    "all_gather": ("allgather", ("ring", "pat")),
+    "reduce_scatter": ("reducescatter", ("ring", "pat")),
+}
 
 # Collectives that NCCL runs in channels, and those that it runs as grouped sends and receives.
 IN_CHANNELS = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
 IN_MESSAGES = frozenset({"all_to_all", "gather", "scatter"})
 # Variables that shape messages, and the collectives that they apply to.
 SHAPING = {
-    "NCCL_ALGO": frozenset({"all_reduce"}),
+    "NCCL_ALGO": frozenset(FUNCTIONS),
+    "NCCL_COLLNET_ENABLE": frozenset({"all_reduce"}),
+    "NCCL_PAT_ENABLE": frozenset({"all_gather", "reduce_scatter"}),
     "NCCL_PROTO": IN_CHANNELS,
     "NCCL_BUFFSIZE": IN_CHANNELS | IN_MESSAGES,
     "NCCL_MIN_NCHANNELS": IN_CHANNELS,
@@ -178,6 +187,8 @@ def shape_of(variables: NcclVariables, ranks_per_node: int) -> dict[str, Any]:
     return {
         "channels": min(max(min(RAILS_CHANNELS * ranks_per_node, CHANNELS_MAX), lowest), max(highest, lowest)),
         "algorithm": _algorithm(variables),
+        "allowed": _allowed(variables),
+        "collnet": _number(variables, "NCCL_COLLNET_ENABLE", 0, 1, 0) == 1,
         "protocol": _protocol(variables),
         "buffer_bytes": buffer_bytes,
         # At most a step, as in NCCL.
@@ -245,19 +256,19 @@ def _size(variables: NcclVariables, name: str, lowest: int, highest: int, defaul
     return size
 
 
-def _names(variables: NcclVariables, name: str, known: tuple[str, ...]) -> set[str]:
-    """Names that a list allows: `Ring,Tree`, or all but those of `^Tree`. Of lists by function, all-reduce's counts.
+def _names(variables: NcclVariables, name: str, known: tuple[str, ...], of: str = "allreduce") -> set[str]:
+    """Names that a list allows: `Ring,Tree`, or all but those of `^Tree`. `of`: the function whose list counts.
 
     `Ring;allreduce:Tree`: a list without a function applies to all functions without a list of their own.
     """
     allowed = set(known)
     lists = [part.rpartition(":") for part in variables.get(name, "").lower().split(";") if part.strip()]
-    for function, _, names in sorted(lists, key=lambda each: each[0].strip() == "allreduce"):
+    for function, _, names in sorted(lists, key=lambda each: each[0].strip() == of):
         without = names.strip().startswith("^")
         given = {each.strip() for each in names.strip().removeprefix("^").split(",") if each.strip()}
         if unknown := given - set(known):
             raise variables.wrong(name, f"of {', '.join(known)} (not {sorted(unknown)[0]})")
-        if function.strip() in ("", "allreduce"):
+        if function.strip() in ("", of):
             allowed = set(known) - given if without else given
     return allowed
 
@@ -266,6 +277,18 @@ def _algorithm(variables: NcclVariables) -> str | None:
     """ "ring" or "tree" where only one of them is allowed; None: chosen by size."""
     allowed = _names(variables, "NCCL_ALGO", (*ALGORITHMS, *OTHER_ALGORITHMS)) & set(ALGORITHMS)
     return allowed.pop() if len(allowed) == 1 else None
+
+
+def _allowed(variables: NcclVariables) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """(operation, algorithms that it may have), for operations that may not have all of theirs."""
+    patless = {"pat"} if _number(variables, "NCCL_PAT_ENABLE", 0, 2, 2) == 0 else set()
+    found = []
+    for op, (function, known) in FUNCTIONS.items():
+        names = _names(variables, "NCCL_ALGO", (*ALGORITHMS, *OTHER_ALGORITHMS), function) - patless
+        possible = tuple(name for name in known if name in names)
+        if possible and possible != known:
+            found.append((op, possible))
+    return tuple(found)
 
 
 def protocols_of(variables: NcclVariables) -> tuple[str, ...]:
@@ -290,6 +313,8 @@ def settings_list(variables: NcclVariables, played: Played) -> list[Setting]:
 def _effect(name: str, variables: NcclVariables, played: Played) -> str:
     if name == FILE_NAME:
         return "names a file of variables"
+    if name == TUNER_FILE:
+        return _effect_of_tuner(variables[name], played.shape)
     if name in SHAPING and played.shape is None:
         return "none: --wire plain"
     if name in DEVICE_SETTINGS and not played.verbs:
@@ -307,6 +332,28 @@ def _effect(name: str, variables: NcclVariables, played: Played) -> str:
     return _effect_on_messages(name, variables, played.shape, played.operations)
 
 
+def _effect_of_tuner(path: str, shape: Mapping[str, Any] | None) -> str:
+    if not path:
+        return "none: it is empty"
+    if shape is None:
+        return "none: --wire plain"
+    if shape["server"] is None:
+        return "none: GPUs take no time, and nothing chooses: give --gpu"
+    return f"{len(shape['tuner'])} rows of choices"
+
+
+def _algorithms_said(shape: Mapping[str, Any]) -> str:
+    """Algorithms of the operations that do not have all; without GPUs, those that differ from the default."""
+    found = []
+    for op, names in shape["allowed"]:
+        if shape.get("server") is None:
+            names = tuple(name for name in names if name in ("ring", "tree", "pat"))
+            if len(names) != 1 or (op != "all_reduce" and names == ("ring",)):
+                continue
+        found.append(f"{' or '.join(names)} for {op.replace('_', '-')}")
+    return "; ".join(found)
+
+
 def _effect_on_messages(
     name: str, variables: NcclVariables, shape: Mapping[str, Any], operations: Collection[str] | None
 ) -> str:
@@ -322,7 +369,11 @@ def _effect_on_messages(
     chunks = f"chunks of at most {shape['p2p_chunk_bytes']} bytes"
     match name:
         case "NCCL_ALGO":
-            return f"{shape['algorithm']} for all-reduce"
+            return _algorithms_said(shape) or SAME
+        case "NCCL_COLLNET_ENABLE":
+            return "CollNet" if shape["collnet"] else "none: the fabric has no [switch] reduces = true"
+        case "NCCL_PAT_ENABLE":
+            return SAME if shape.get("server") is None else "no PAT"
         case "NCCL_PROTO":
             return str(shape["protocol"])
         case "NCCL_MIN_NCHANNELS" | "NCCL_MAX_NCHANNELS":

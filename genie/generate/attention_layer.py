@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from genie.compute.operators import attention, gemm, memory
+from genie.compute.operators import Operator, attention, gemm, grouped_gemm, memory
 from genie.generate.degrees import Domain
 from genie.generate.linear import Linear
 from genie.generate.program import Program, Stream
-from genie.generate.training import BF16_BYTES, Training
+from genie.generate.training import BF16_BYTES, MASK_BYTES, Training
 from genie.workload.graph import Op
 
 BACKWARD_PASSES = 2.5  # floating-point operations of attention's backward pass over those of its forward pass
@@ -106,7 +106,9 @@ class AttentionLayer:
         members, exchange = training.degrees.context, training.context_exchange
         queries = training.sequence // members
         batch, keys, heads = training.micro_batch, training.sequence, self.heads
-        if members == 1:
+        if training.kernels == "separate":
+            self._parts_backward() if backward else self._parts_forward()
+        elif members == 1:
             program.compute(attention(name, batch, queries, keys, heads, self.query_dim, self.value_dim, passes))
         elif exchange == "ring":
             self._ring(name, passes, backward=backward)
@@ -137,6 +139,35 @@ class AttentionLayer:
                     self._in_context(f"exchange {what} gradient", Op.ALL_TO_ALL, size_bytes)
             else:
                 self._in_context("exchange output", Op.ALL_TO_ALL, output)
+
+    # Separate kernels compute all scores, also those that the mask discards, and move them through memory.
+
+    def _parts_forward(self) -> None:
+        tokens, program = self.training.sequence, self.program
+        program.compute(self._products("attention scores", tokens, self.query_dim, tokens))
+        program.compute(memory("attention softmax", 2 * BF16_BYTES * self._scores))
+        if self.own.dropout:
+            program.compute(memory("attention dropout", (2 * BF16_BYTES + MASK_BYTES) * self._scores))
+        program.compute(self._products("attention values", tokens, tokens, self.value_dim))
+
+    def _parts_backward(self) -> None:
+        tokens, program = self.training.sequence, self.program
+        program.compute(self._products("attention value gradient", tokens, tokens, self.value_dim))
+        program.compute(self._products("attention score gradient", tokens, self.value_dim, tokens))
+        if self.own.dropout:
+            program.compute(memory("attention dropout gradient", (2 * BF16_BYTES + MASK_BYTES) * self._scores))
+        program.compute(memory("attention softmax gradient", 3 * BF16_BYTES * self._scores))
+        for what in ("query", "key"):
+            program.compute(self._products(f"attention {what} gradient", tokens, tokens, self.query_dim))
+
+    @property
+    def _scores(self) -> int:
+        """Scores of a micro-batch on a rank."""
+        return self.training.micro_batch * self.heads * self.training.sequence**2
+
+    def _products(self, name: str, m: int, k: int, n: int) -> Operator:
+        """A product for each sequence and head."""
+        return grouped_gemm(name, self.training.micro_batch * self.heads, m, k, n)
 
     def _in_context(self, name: str, op: Op, size_bytes: int, formula: str = "2 b s w / (c t)") -> None:
         self.program.wait_for(self.program.collective(name, op, Domain.CONTEXT, size_bytes, Stream.CONTEXT, formula))

@@ -37,6 +37,15 @@ class _Keys:
             raise UsageError(f"{self.where}: {key} is {value!r}: give an integer from {least} to {SIZE_MAX}")
         return value
 
+    def share(self, key: str, otherwise: float) -> float:
+        """Return a number from 0 to 1."""
+        value = self._values.get(key)
+        if value is None:
+            return otherwise
+        if type(value) not in (int, float) or not 0 <= value <= 1:
+            raise UsageError(f"{self.where}: {key} is {value!r}: give a number from 0 to 1")
+        return float(value)
+
     def flag(self, key: str, *, otherwise: bool) -> bool:
         value = self._values.get(key)
         if value is None:
@@ -98,6 +107,7 @@ def _dense(keys: _Keys) -> Model:
         head_dim=keys.integer("head_dim", _divided(keys, hidden, heads)),
         input_bias=bias,
         output_bias=bias,
+        dropout=keys.share("attention_dropout", 0.0) > 0,
     )
     return Model(
         name="",
@@ -195,6 +205,7 @@ def _gpt2(keys: _Keys) -> Model:
     """GPT-2 and GPT-3: LayerNorm, learned positions, biases, and a feed-forward part without a gate."""
     hidden, heads = keys.integer("n_embd"), keys.integer("n_head")
     context = keys.integer("n_positions")
+    dropout = keys.share("attn_pdrop", 0.1) > 0
     return Model(
         name="",
         family=keys.family,
@@ -202,7 +213,9 @@ def _gpt2(keys: _Keys) -> Model:
         hidden=hidden,
         vocabulary=keys.integer("vocab_size"),
         context=context,
-        attention=Attention(heads, heads, _divided(keys, hidden, heads), input_bias=True, output_bias=True),
+        attention=Attention(
+            heads, heads, _divided(keys, hidden, heads), input_bias=True, output_bias=True, dropout=dropout
+        ),
         width=keys.integer("n_inner", 4 * hidden),
         gated=False,
         bias=True,

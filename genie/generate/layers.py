@@ -36,8 +36,10 @@ class Layers:
     def forward(self, layer: int) -> None:
         """A layer's forward pass."""
         self._attention.forward()
+        self._add("attention residual")
         self._norm("feed-forward norm", 2)
         self._feed_forward(layer).forward()
+        self._add("feed-forward residual")
 
     def backward(self, layer: int, half: Half) -> None:
         """A layer's backward pass, with what is recomputed before it."""
@@ -47,8 +49,11 @@ class Layers:
         self._feed_forward(layer).backward(inputs=half.inputs, weights=half.weights)
         if half.inputs:
             self._norm("feed-forward norm gradient", 3)
+            self._add("feed-forward residual gradient")
         again = recompute == "selective"
         self._attention.backward(inputs=half.inputs, weights=half.weights, again=again)
+        if half.inputs:
+            self._add("attention residual gradient")
 
     def embedding_forward(self) -> None:
         """Rows of the embedding; each tensor-parallel rank has a part of the vocabulary."""
@@ -123,6 +128,11 @@ class Layers:
             return self._mixture.of_layer(layer)
         assert self._dense is not None
         return self._dense
+
+    def _add(self, name: str) -> None:
+        """Add two hidden states, where no other kernel does it."""
+        if self.training.kernels == "separate":
+            self._norm(name, 3)
 
     def _norm(self, name: str, times: int) -> None:
         size_bytes = times * BF16_BYTES * self.training.own_tokens * self.training.model.hidden

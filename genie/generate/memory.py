@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from genie.generate.parameters import Part
 from genie.generate.step import Step
-from genie.generate.training import BF16_BYTES
+from genie.generate.training import BF16_BYTES, MASK_BYTES, Training
 
 MASTER_BYTES = 12  # master copy and two moments of Adam, for each parameter
 
@@ -80,4 +80,14 @@ def _layer_bytes(step: Step, stage: int) -> int:
     else:
         width += inputs * model.width
     spread = training.tokens / training.degrees.tensor
-    return round(BF16_BYTES * (width if training.scatters else width * training.degrees.tensor) * spread)
+    kept = BF16_BYTES * (width if training.scatters else width * training.degrees.tensor) * spread
+    return round(kept + _score_bytes(training))
+
+
+def _score_bytes(training: Training) -> int:
+    """Return what separate kernels of attention keep: the softmax; with dropout, its mask and its output too."""
+    if training.kernels == "fused" or training.recompute != "none":
+        return 0
+    attention = training.model.attention
+    scores = training.micro_batch * attention.heads // training.degrees.tensor * training.sequence**2
+    return (2 * BF16_BYTES + MASK_BYTES if attention.dropout else BF16_BYTES) * scores

@@ -30,6 +30,7 @@ class Attention:
     output_bias: bool = False
     head_norm: bool = False  # one weight of `head_dim` for queries and one for keys
     sinks: bool = False  # a learned logit for each head
+    dropout: bool = False  # of the scores
     latent: LatentAttention | None = None
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -47,7 +48,7 @@ class Schedule:
     def ranks(self) -> int:
         return len(self.actions)
 
-    @property
+    @cached_property
     def stages(self) -> int:
         """Chunks of layers, of all ranks."""
         return 1 + max(action.stage for own in self.actions for action in own)

@@ -14,12 +14,14 @@ Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
 Recompute = Literal["none", "selective", "full"]
 ContextExchange = Literal["ring", "all-gather", "ulysses"]
 Dispatch = Literal["all-to-all", "all-gather", "deepep"]
+Kernels = Literal["fused", "separate"]
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 EXCHANGES: tuple[ContextExchange, ...] = ("ring", "all-gather", "ulysses")
 DISPATCHES: tuple[Dispatch, ...] = ("all-to-all", "all-gather", "deepep")
+KERNELS: tuple[Kernels, ...] = ("fused", "separate")
 ZERO: tuple[Sharding, ...] = ("none", "zero1", "zero2", "zero3")
 SEQUENCE_DEFAULT = 4096  # tokens
-BF16_BYTES, FP32_BYTES = 2, 4
+BF16_BYTES, FP32_BYTES, MASK_BYTES = 2, 4, 1  # the last: of dropout
 SIZE_MAX = 1 << 31
 
 
@@ -36,6 +38,7 @@ class Training:
     sequence_parallel: bool = True
     sharding: Sharding = "zero1"
     recompute: Recompute = "none"
+    kernels: Kernels = "fused"  # separate: a kernel for each part of attention, and for each residual addition
     context_exchange: ContextExchange = "ring"
     dispatch: Dispatch = "all-to-all"
     fp8: bool = False  # matrix products, and the tokens that DeepEP dispatches
@@ -66,6 +69,10 @@ class Training:
             raise UsageError(
                 f"--context-exchange ulysses: --cp {context} does not divide the {heads // tensor} attention heads of "
                 "a rank"
+            )
+        if self.kernels == "separate" and context > 1:
+            raise UsageError(
+                f"--kernels separate with --cp {context}: only fused attention is split by context: leave one out"
             )
         if self.routing is not None and (self.model.experts is None or self.dispatch != "all-to-all"):
             why = "has no experts" if self.model.experts is None else f"--dispatch {self.dispatch} sends evenly"

@@ -17,6 +17,7 @@ from genie.generate.training import (
     SIZE_MAX,
     ContextExchange,
     Dispatch,
+    Kernels,
     Recompute,
     Training,
     default_micro_batches,
@@ -51,6 +52,7 @@ class TrainingJob(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True)
     context_exchange: ContextExchange = "ring"
     dispatch: Dispatch = "all-to-all"
     recompute: Recompute = "none"
+    kernels: Kernels = "fused"
     routing: str = "balanced"
     routing_seed: Annotated[int, Meta(ge=0, le=2**62)] = 1
     fp8: bool = False
@@ -82,6 +84,7 @@ class TrainingJob(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True)
             sequence_parallel=self.sequence_parallel,
             sharding=sharding_of(self.zero, fsdp=self.fsdp),
             recompute=self.recompute,
+            kernels=self.kernels,
             context_exchange=self.context_exchange,
             dispatch=self.dispatch,
             fp8=self.fp8,

@@ -13,7 +13,7 @@ from genie.errors import UsageError
 from genie.generate.degrees import Degrees
 from genie.generate.pipeline import NAMES
 from genie.generate.shipped import shipped
-from genie.generate.training import DISPATCHES, EXCHANGES, RECOMPUTES, SEQUENCE_DEFAULT, Training
+from genie.generate.training import DISPATCHES, EXCHANGES, KERNELS, RECOMPUTES, SEQUENCE_DEFAULT, Training
 from genie.generate.training_job import TrainingJob
 from genie.job.option import Option, check_choices
 
@@ -140,6 +140,15 @@ class StepOptions:
     recompute: Annotated[
         str, Option("Activations that are computed again in the backward pass.", STEP, choices=RECOMPUTES)
     ] = "none"
+    kernels: Annotated[
+        str,
+        Option(
+            "`fused`: one kernel for attention. `separate`: a kernel for each of its parts, with the scores in memory, "
+            "and for each residual addition.",
+            STEP,
+            choices=KERNELS,
+        ),
+    ] = "fused"
     fp8: Annotated[bool, Option("Compute matrix products in FP8.", STEP)] = False
     bf16_gradients: Annotated[bool, Option("Reduce gradients in BF16. Without it: in FP32.", STEP)] = False
     seed: Annotated[int, Option("Seed of what is drawn: the experts that `zipf` prefers.", STEP, minimum=0)] = 1
@@ -199,6 +208,7 @@ def training_of(model: ModelOptions, parallel: ParallelOptions, step: StepOption
         context_exchange=next(each for each in EXCHANGES if each == parallel.context_exchange),
         dispatch=next(each for each in DISPATCHES if each == parallel.dispatch),
         recompute=next(each for each in RECOMPUTES if each == step.recompute),
+        kernels=next(each for each in KERNELS if each == step.kernels),
         routing=parallel.routing,
         routing_seed=step.seed,
         fp8=step.fp8,

@@ -23,7 +23,7 @@ from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load
 from simtwin.fabric.network import Network
-from simtwin.fabric.placement import host_of_rank
+from simtwin.fabric.placement import host_of_rank, ranks_per_server
 from simtwin.fabric.reading import loopback_fabric, with_host_latency
 from simtwin.fabric.schema import Fabric, Frame, Transport
 from simtwin.fabric.topology import build_network
@@ -32,7 +32,7 @@ from simtwin.levels.analytic import CostModel
 from simtwin.levels.names import PACKET, Level
 from simtwin.play.effects import idle_compute, idle_options
 from simtwin.play.twin import Twin
-from simtwin.play.wire import lowering_from, nccl_record, ranks_per_server, with_connections
+from simtwin.play.wire import lowering_from, nccl_record, with_connections
 
 IPV6_EXTRA_BYTES = 20  # the packet model counts IPv4's header
 UNCERTAIN = 0.5  # share of a host latency: a spread above it makes the latency uncertain
@@ -155,7 +155,9 @@ class Job:
     def warn_of_idle_options(self, level: str = PACKET, transport: Transport | None = None) -> None:
         """Warn of options that have no effect on this workload."""
         connections = self.fabric.transport if transport is None else transport
-        for text in idle_options(self.traffic, self.workload, self.lowering, connections, level, self.traffic.seed):
+        known = self._known_fabric()
+        idle = idle_options(self.traffic, self.workload, self.lowering, known, connections, level, self.traffic.seed)
+        for text in idle:
             warn(text)
 
     def nccl_variables(self, live: LiveOptions | None = None) -> list[dict[str, str]]:
@@ -199,7 +201,7 @@ class Job:
             counts = Counter(place.host for place in load_hosts(self.traffic.hosts).places)
             if len(counts) > 1 and len(set(counts.values())) == 1:
                 return next(iter(counts.values()))
-        return 1 if self.written is None else ranks_per_server(self.written)
+        return 1 if self.written is None else ranks_per_server(self.written, self.traffic.gpu)
 
 
 def resolve(

@@ -58,6 +58,11 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
     overhead = (fabric.frame if fabric else frame_for(loopback_defaults(1), hosts)).overhead_bytes
     lowering = job.lowering
     check_groups(lowering, job.workload)
+    if lowering.nccl is not None and lowering.nccl.collnet:
+        raise UsageError(
+            f"{traffic.fabric}: [switch] reduces, and NCCL_COLLNET_ENABLE is 1, but no switch of a live run reduces: "
+            "unset NCCL_COLLNET_ENABLE, or simulate it"
+        )
     faults, trace = _faults_and_trace(job, fabric)
     control, base_round_trip_ps = control_of(job, fabric, transport)
     uses_verbs = VERBS in job.transports
@@ -93,6 +98,7 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
         credit=lowering.credit,
         algorithms=lowering.algorithms,
         nccl=lowering.nccl,
+        ranks_per_node=lowering.ranks_per_node,
         nccl_variables=job.nccl_variables(live),
         mtu=transport.mtu if fabric else 0,  # without a file, ranks find it by probing
         window_packets=pair.window_packets,

@@ -16,7 +16,7 @@ from genie.live.settings import ICRC_CHECKS
 from genie.live.transport import SOFTROCE, TRANSPORTS
 from genie.live.verbs.environment import given_settings
 from simtwin.levels.names import ANALYTIC, BUILT_LEVELS, FLOW, MODELS, PACKET, SHARINGS
-from simtwin.play.wire import WIRES
+from simtwin.play.wire import DEFAULT_GPU, WIRES
 
 PATIENCE_MAX_S = 10**6
 CONTROLS = "none, window, dcqcn, dcqcn-timer, timely, swift, dctcp or nscc; in the twin also hpcc"
@@ -103,8 +103,10 @@ class TrafficOptions:
         tuple[str, ...],
         Option(
             "Algorithm of an operation, as `OPERATION=ALGORITHM`, such as `all_reduce=ring`. May be repeated. With "
-            "`--wire nccl`, only all_reduce has a choice: ring or tree. With `--wire plain`, also `OPERATION=FILE.xml` "
-            "for an MSCCL algorithm. Groups and sizes that the MSCCL file does not fit take the default algorithm.",
+            "`--wire nccl`, all_reduce has ring and tree, and all_gather and reduce_scatter have ring and pat. With "
+            "`--wire plain`, all_reduce also has hierarchical, which knows nodes (`--ranks-per-node`). There, "
+            "`OPERATION=FILE.xml` names an MSCCL algorithm. Groups and sizes that the MSCCL file does not fit take the "
+            "default algorithm.",
             WIRE,
             default="chosen by operation and size",
         ),
@@ -132,8 +134,8 @@ class TrafficOptions:
     ranks_per_node: Annotated[
         int | None,
         Option(
-            "With `--wire nccl`: number of ranks on each node. A node is a machine with several ranks. Data between "
-            "ranks of one node is not sent.",
+            "With `--wire nccl`, or with a hierarchical algorithm: number of ranks on each node. A node is a machine "
+            "with several ranks. With `--wire nccl`, data between ranks of one node is not sent.",
             WIRE,
             minimum=1,
             default="the number of ranks on each machine, if the hosts file has several machines with equally many "
@@ -148,9 +150,10 @@ class TrafficOptions:
         Option(
             f"With `--wire nccl`: GPU of the servers: {', '.join(gpus())}. NCCL's steps then take the time that they "
             "take on this GPU, also inside servers, in the simulation and in live runs. NCCL's own rule chooses "
-            "algorithm and protocol of each collective.",
+            "algorithm and protocol of each collective. With `none`, GPUs take no time.",
             WIRE,
-            default="`gpu` of `[server]` in the fabric file; without it, GPUs take no time",
+            default="`gpu` of `[server]` in the fabric file. Without it, GPUs take no time, but servers of several "
+            f"ranks on a known fabric have GPUs of type {DEFAULT_GPU}",
         ),
     ] = None
     nccl: Annotated[

@@ -66,6 +66,7 @@ def as_built(fabric: Fabric, network: Network, marks: bool = True) -> AsBuilt:
         link=None,
         downlink=None,
         host=Host(fabric.host.packet_latency, fabric.host.message_latency),
+        nic=None,
         switch=Switch(),
         ecn=fabric.ecn if marks else None,
         pfc=None,
@@ -160,6 +161,8 @@ def _cannot(fabric: Fabric, network: Network, marks: bool) -> Iterator[str]:
     ):
         if given := [key for key in keys if getattr(table, key) != getattr(type(table)(), key)]:
             yield f"[{type(table).__name__.lower()}] {', '.join(given)}: left out, {instead}."
+    if fabric.nic is not None:
+        yield "The table [nic] is left out: soft NICs take the time that this machine takes."
     if fabric.frame.overhead_bytes < TBF_HEADER_BYTES:
         yield f"Each packet counts {TBF_HEADER_BYTES} bytes besides IP, which the kernel's token buckets add."
     if (fastest := int(network.rate_bps.max(initial=0))) > SPEED_MAX_BPS:

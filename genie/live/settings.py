@@ -118,6 +118,7 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     channels: int = 1
     credit: bool = False
     algorithms: dict[str, str] = {}
+    ranks_per_node: int = 1  # for plain algorithms that know nodes
     nccl: NcclShape | None = None  # NCCL's message pattern; None: one plain message per transfer
     nccl_variables: list[dict[str, str]] = []  # NCCL's environment variables that are set, and their effect here
     mtu: int = 4096  # path MTU in bytes; 0: the largest that all paths of the run carry
@@ -161,7 +162,7 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
 
     @property
     def lowering(self) -> Lowering:
-        return Lowering(self.channels, self.credit, self.algorithms, self.nccl)
+        return Lowering(self.channels, self.credit, self.algorithms, self.nccl, self.ranks_per_node)
 
     @property
     def ports_each(self) -> int:

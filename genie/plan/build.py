@@ -133,8 +133,8 @@ class _Builder:
         self._tables: list[NDArray[np.int64]] = []
         self._tables_rows = 0
         self._members = np.array([len(group.ranks) for group in workload.groups], np.int64)
-        # With NCCL's messages: number of members of each group on a node.
-        per_node = lowering.nccl.ranks_per_node if lowering.nccl else 1
+        # Number of members of each group on a node.
+        per_node = lowering.node_ranks
         self._local = np.array([members_per_node(group.ranks, per_node) for group in workload.groups], np.int64)
         self._bound: dict[tuple[object, ...], tuple[int, int, str]] = {}
 
@@ -265,8 +265,9 @@ class _Builder:
                 return found
         requested = None if path else lowering.algorithms.get(op)
         algorithm = choose(op, members, size, requested)
-        template = lower(op, algorithm, members, position, lowering.channels, root, lowering.credit)
-        return algorithm, template, block_sizes(op, algorithm, members, position, size, lowering.channels, root, splits)
+        channels = lowering.channels
+        template = lower(op, algorithm, members, position, channels, root, lowering.credit, local)
+        return algorithm, template, block_sizes(op, algorithm, members, position, size, channels, root, splits, local)
 
     def _template(self, template: Template) -> int:
         known = self._template_ids.get(id(template))

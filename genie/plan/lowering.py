@@ -27,6 +27,12 @@ class Lowering:
     # Operation -> algorithm, or "msccl:" and the path of an MSCCL file; other operations choose by size.
     algorithms: dict[str, str] = field(default_factory=dict)
     nccl: NcclShape | None = None
+    ranks_per_node: int = 1  # without NCCL's messages: for algorithms that know nodes
+
+    @property
+    def node_ranks(self) -> int:
+        """Ranks of a node."""
+        return self.ranks_per_node if self.nccl is None else self.nccl.ranks_per_node
 
     @property
     def msccl_files(self) -> dict[str, str]:
@@ -36,10 +42,16 @@ class Lowering:
     def facts(self) -> dict[str, Any]:
         """Settings for run.json that two runs must share to be compared."""
         if self.nccl is None:
-            return {"wire": "plain", "channels": self.channels, "credit": self.credit, "algorithms": self.algorithms}
+            nodes = {"ranks_per_node": self.ranks_per_node} if self.ranks_per_node > 1 else {}
+            own = {"channels": self.channels, "credit": self.credit, "algorithms": self.algorithms}
+            return {"wire": "plain", **own, **nodes}
         facts = {"wire": "nccl", **asdict(self.nccl)}
+        facts |= {"protocols": list(facts["protocols"]), "tuner": list(facts["tuner"])}  # as JSON has them
         if self.nccl.server is None:  # nothing chooses among protocols
-            del facts["server"], facts["protocols"]
+            del facts["server"], facts["protocols"], facts["tuner"]
+        for name in ("allowed", "collnet"):
+            if not facts[name]:
+                del facts[name]
         return facts
 
 

@@ -35,16 +35,19 @@ def planned(
             crossing[link].append(flow)
     tests: list[PathTest] = []
     served: set[str] = set()
+    used: Counter[int] = Counter()
     for target in sorted(targets):
         count = needed.get(target, 1)
         if target in served:
             continue
-        flows = _disjoint(crossing[target], count)
+        # Hosts that no test has used yet come first: tests without a common host can run at once.
+        flows = _disjoint(sorted(crossing[target], key=lambda flow: used[flow.source] + used[flow.target]), count)
         if len(flows) < count:
             continue
         shared = set.intersection(*(set(paths[flow]) for flow in flows)) & set(between)
         filled = tuple(link for link in paths[flows[0]] if link in shared and needed.get(link, 1) <= count)
         served.update(filled)
+        used.update(host for flow in flows for host in (flow.source, flow.target))
         crossed = frozenset(link for flow in flows for link in paths[flow])
         tests.append(PathTest(filled, tuple(flows), crossed))
     return tests

@@ -19,7 +19,7 @@ from genie.check.phases import Phases, write_record
 from genie.check.probes import tos_of
 from genie.check.rate_plans import sound_pairs
 from genie.check.settings import ECT0, Flow, Latency, Observed, Sound, Trace
-from genie.check.streams import Streams
+from genie.check.streams import UNDER_WAY_BYTES, Streams
 from genie.live.launch.endings import check_size, run_to_the_end
 from genie.live.path_names import Graph, TracePlan
 from genie.live.paths.icmp import version_of
@@ -39,12 +39,16 @@ from genie.record import PROBE
 from genie.record.waits import OF_OTHERS, LinkWaits
 
 LOSS_PACKETS = 8000  # that each host sends, and receives
-FLOW_S = 0.2  # duration of a flow at the line rate
+FLOW_S = 0.1  # duration of a flow at the line rate
 ROUNDS_MIN, ROUNDS_MAX, ROUNDS_LIMIT = 3, 9, 60  # measurements of each test; the limit: of unsteady ones
-UNSTEADY_MIN, STEADY_SHARE = 3, 0.8  # slow rounds of a path that is slow at times, and their share of a slow path's
+STEADY_SHARE = 0.8  # slow rounds of a slow path
+# Slow rounds of a path that is slow at times: of the path, and with those of the other direction of its cables.
+UNSTEADY_OWN_MIN, UNSTEADY_MIN = 2, 3
+UNSTEADY_TIMES = 1.5  # over the slow rounds of any other cables
 PAUSE_MAX_S = 0.3  # before a round, drawn: rounds must not keep step with a fault that comes and goes
 LOCATE_TRIES = 8  # of a path that is slow at times
-QUEUE_NS, LONGER = 3_000_000, 2.0  # time of an answer from behind its queue: at least, and over the median
+LONGER = 2.0  # time of an answer from behind a queue, over the median
+FULL_SHARE = 1.2  # over the time in which a path at its rate sends all that is under way: its queue takes no longer
 WATCHED_AT_ONCE = 16  # flows of one host
 SLOW_SHARE = 0.91  # of the best path: a slower one is looked at closely
 LOCATE_S, QUEUE_S, TRIALS = 0.8, 0.2, 3  # flows that fill a queue, the time until it stands, probes of each router
@@ -122,7 +126,7 @@ class LinkProbeRank:
                 prober.close()
 
     def _is_doubtful(self, test: PathRate) -> bool:
-        return is_slow(test, self.tests) or len(slow_rounds(test, self.tests)) >= UNSTEADY_MIN
+        return is_slow(test, self.tests) or is_unsteady(test, self.tests)
 
     def _agreed(self, faults: list[Fault]) -> list[Fault]:
         """Return rank 0's faults on all ranks."""
@@ -266,14 +270,15 @@ class LinkProbeRank:
             streams.close()
             return msgspec.structs.replace(test, beside=links, hops_ns=every[flow.source])
         found: list[list[int]] = []
+        full_ns = round(FULL_SHARE * len(test.flows) * UNDER_WAY_BYTES * 8e9 / test.expected_bps)
         for _ in range(LOCATE_TRIES):
             trains.clear()
             streams.measure(test.flows, LOCATE_S, observe_often)
             found += streams.together(trains)[flow.source]
-            if shows_queue([each[-1] for each in found]):
+            if shows_queue([each[-1] for each in found], full_ns):
                 break
         streams.close()
-        return msgspec.structs.replace(test, beside=links, trains_ns=found)
+        return msgspec.structs.replace(test, beside=links, trains_ns=found, full_ns=full_ns)
 
     def _observer(self, test: PathRate) -> list[Any] | None:
         """Return a flow of other hosts through the links of a test that is slow, or is slow at times, and its links.
@@ -334,13 +339,38 @@ def is_slow(test: PathRate, tests: Sequence[PathRate]) -> bool:
     return 0 < STEADY_SHARE * len(test.rates_bps) <= len(slow_rounds(test, tests))
 
 
-def shows_queue(times_ns: Sequence[int]) -> bool:
-    """Whether some trains waited in a queue that most did not find.
+def is_unsteady(test: PathRate, tests: Sequence[PathRate]) -> bool:
+    """Whether a path is slower than the best one in some rounds, and both directions of its cables more than others."""
+    cables = [cables_of(each.links) for each in tests]
+    slow = [len(slow_rounds(each, tests)) for each in tests]
+    own = cables_of(test.links)
+    both = sum(number for number, each in zip(slow, cables, strict=True) if each == own)
+    others = max(
+        (sum(number for number, each in zip(slow, cables, strict=True) if each == other)
+         for other in cables if not own & other),
+        default=0,
+    )  # fmt: skip
+    return len(slow_rounds(test, tests)) >= UNSTEADY_OWN_MIN and both >= max(UNSTEADY_MIN, UNSTEADY_TIMES * others)
 
-    `times_ns`: until each train was answered. While a path is fast, flows at its rate keep a shorter queue.
+
+def cables_of(links: Sequence[str]) -> frozenset[frozenset[str]]:
+    """Return the cables of directed links, each as its two ends."""
+    return frozenset(frozenset(link.split("->")) for link in links)
+
+
+def shows_queue(times_ns: Sequence[int], full_ns: int) -> bool:
+    """Whether some trains in a row waited in a queue longer than `full_ns`, and than most.
+
+    `times_ns`: until each train was answered, in order. A host that is busy for a moment delays one train, and a queue
+    all trains until it is gone.
     """
-    least_ns = max(QUEUE_NS, LONGER * median(times_ns)) if times_ns else QUEUE_NS
-    return sum(each > least_ns for each in times_ns) >= TRIALS
+    least_ns = max(full_ns, LONGER * median(times_ns)) if times_ns else full_ns
+    in_a_row = 0
+    for each in times_ns:
+        in_a_row = in_a_row + 1 if each > least_ns else 0
+        if in_a_row >= TRIALS:
+            return True
+    return False
 
 
 def slow_rounds(test: PathRate, tests: Sequence[PathRate]) -> list[int]:

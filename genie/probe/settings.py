@@ -33,4 +33,5 @@ class PathRate(Struct, frozen=True):
     hops_ns: list[int] = []
     # Of a path that is slow at times: the same, each time that the routers were asked.
     trains_ns: list[list[int]] = []
+    full_ns: int = 0  # answers that take longer come from behind a slow link's queue
     others: list[str] = []  # links that some flow crosses and none fills

@@ -97,7 +97,7 @@ class PathFile(TypedDict):
     """The file of `genie bench pingpong --json` and `genie bench write --json`, and their run.json."""
 
     schema: str
-    world: Literal["live"]
+    world: Literal["live", "twin"]
     bench: Literal["pingpong", "write"]
     transport: str
     mtu_bytes: int

@@ -244,6 +244,14 @@ void register_twin(nb::module_& m) {
             n.notification_latency = notification_ps;
           },
           "doorbell_ps"_a, "notification_ps"_a, "Of all hosts.")
+      .def(
+          "set_nics",
+          [](Network& n, std::int64_t message_ps, std::int64_t packet_ps, std::int64_t pcie_rate_bps,
+             std::int64_t prefetch_bytes, const Column<std::uint8_t>& on_link) {
+            n.nic = {message_ps, packet_ps, pcie_rate_bps, prefetch_bytes, to_vector(on_link)};
+          },
+          "message_ps"_a, "packet_ps"_a, "pcie_rate_bps"_a, "prefetch_bytes"_a, "on_link"_a,
+          "Costs of all hosts' NICs, and which links are their ports, (links,).")
       .def("set_source_ports", &set_source_ports, "rule"_a, "first"_a = 0xC000, "last"_a = 0xFFFF)
       .def(
           "pin",

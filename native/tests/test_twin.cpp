@@ -112,6 +112,15 @@ class Drawn {
     network_.message_latency_ps.assign(kHosts, 0);
     network_.doorbell_latency = static_cast<TimePs>(draw(1)) * 200 * kPsPerNs;
     network_.notification_latency = static_cast<TimePs>(draw(1)) * 200 * kPsPerNs;
+    if (draw(1) != 0) {
+      network_.nic = {static_cast<TimePs>(draw(1)) * 100 * kPsPerNs,
+                      static_cast<TimePs>(draw(1)) * 50 * kPsPerNs,
+                      60 * kGbps,
+                      2048,
+                      {}};
+      for (std::uint32_t link = 0; link < links; ++link)
+        network_.nic.on_link.push_back(network_.link_source[link] < kHosts ? 1 : 0);
+    }
     network_.cut_through = draw(1) != 0;
     network_.trims = draw(1) != 0;
     network_.balance = static_cast<Balance>(draw(4));

@@ -24,9 +24,20 @@ std::vector<std::int64_t> link_rates(const Network& network) {
   return rates;
 }
 
-std::vector<double> capacities(const std::vector<std::int64_t>& rates) {
+// Of a link that is a NIC's port: in full packets, as fast as line and NIC let it.
+double capacity_of(const Network& network, std::uint32_t mtu_bytes, std::uint32_t link,
+                   std::int64_t rate_bps) {
+  const double line = bytes_per_ps(rate_bps);
+  if (!network.nic.limits_ports() || !network.nic.is_port(link)) return line;
+  const TimePs time = network.nic.occupancy(mtu_bytes);
+  const double full = mtu_bytes + frame_header_bytes(network, roce::Opcode::kWriteMiddle);
+  return time == 0 ? line : std::min(line, full / static_cast<double>(time));
+}
+
+std::vector<double> capacities(const Network& network, std::uint32_t mtu_bytes) {
   std::vector<double> all;
-  for (const std::int64_t rate : rates) all.push_back(bytes_per_ps(rate));
+  for (const std::int64_t rate : link_rates(network))
+    all.push_back(capacity_of(network, mtu_bytes, static_cast<std::uint32_t>(all.size()), rate));
   return all;
 }
 
@@ -39,7 +50,7 @@ FlowSimulator::FlowSimulator(const Network& network, const FlowConfig& config, c
       config_(config),
       host_of_rank_(std::move(host_of_rank)),
       seed_(seed),
-      sharing_(capacities(link_rates(network)), config.rule),
+      sharing_(capacities(network, config.mtu_bytes), config.rule),
       circuits_(config.circuits, network.hosts),
       routes_(&network.routes.front()),
       rate_bps_(link_rates(network)),
@@ -75,6 +86,7 @@ void FlowSimulator::connect_all() {
       }
       find_path(*network_, *routes_, host_of(own.rank), host_of(own.peer_rank), own.port, own.path);
       own.cut = own.path.empty();
+      own.delayed = network_->nic.delays_messages() && !own.cut && network_->nic.is_port(own.path.front());
     }
   }
   for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
@@ -85,6 +97,10 @@ void FlowSimulator::connect_all() {
 
 TimePs FlowSimulator::serialisation(std::uint32_t link, std::uint32_t size_bytes) const {
   return rate_bps_[link] <= 0 ? 0 : serialisation_ps(size_bytes, rate_bps_[link]);
+}
+
+double FlowSimulator::capacity(std::uint32_t link) const {
+  return capacity_of(*network_, config_.mtu_bytes, link, rate_bps_[link]);
 }
 
 // Latencies and the flow of a queue pair whose path is known.
@@ -125,7 +141,8 @@ void FlowSimulator::set_way(std::uint32_t id) {
   std::vector<Way> shared;
   for (const Way& way : own.ways) {
     // What has no limit is shared without one, but it may fail.
-    if (way.link >= rate_bps_.size() || rate_bps_[way.link] != 0 || !network_->changes.empty())
+    if (way.link >= rate_bps_.size() || rate_bps_[way.link] != 0 || !network_->changes.empty() ||
+        (network_->nic.limits_ports() && network_->nic.is_port(way.link)))
       shared.push_back(way);
   }
   sharing_.move(id, shared, own.cut ? 0 : limit);

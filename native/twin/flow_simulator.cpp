@@ -145,6 +145,8 @@ void FlowSimulator::handle(const Event& event) {
     case Kind::kPost:
       free_posts_.push_back(static_cast<std::uint32_t>(event.what));
       return post(static_cast<std::int32_t>(event.place), Operation{posts_[event.what]});
+    case Kind::kSend:
+      return enqueue(event.place, static_cast<std::int32_t>(event.what));
     case Kind::kCircuit:
       circuits_.is_up(event.place);
       for (const std::uint32_t id : std::exchange(circuit_uses_[event.place].waiting, {})) flow(id);
@@ -207,10 +209,17 @@ void FlowSimulator::post(std::int32_t rank, const Operation& operation) {
         const std::int32_t message =
             walker_parts::take(messages_, free_messages_,
                                Message{.handle = handle, .size_bytes = size_bytes, .tag = operation.tag});
-        const bool idle = own.head < 0;
-        walker_parts::append(messages_, own.head, own.tail, message);
-        if (idle) begin(id);
+        if (!own.delayed) return enqueue(id, message);
+        const TimePs ready = network_->nic.ready(own.nic, static_cast<std::int64_t>(size_bytes), now_);
+        push(ready, Kind::kSend, id, static_cast<std::uint64_t>(message));
       });
+}
+
+void FlowSimulator::enqueue(std::uint32_t id, std::int32_t message) {
+  QueuePair& own = queue_pairs_[id];
+  const bool idle = own.head < 0;
+  walker_parts::append(messages_, own.head, own.tail, message);
+  if (idle) begin(id);
 }
 
 // The first message of a queue pair that was idle.
@@ -254,6 +263,8 @@ void FlowSimulator::finish(std::uint32_t id) {
   message.time =
       now_ + own.delay +
       std::llround(last_packet_bytes(message.size_bytes) * (own.hops_byte_ps - own.slowest_byte_ps));
+  // A short packet passes its links sooner than the full one before it, which it cannot overtake.
+  own.arrived = message.time = std::max(message.time, own.arrived);
   message.first = std::min(message.first, message.time);
   const TimePs receiver = network_->message_latency_ps[index(host_of(own.peer_rank))];
   const TimePs sender = network_->message_latency_ps[index(host_of(own.rank))];
@@ -301,11 +312,11 @@ void FlowSimulator::apply_changes() {
         sharing_.set_capacity(change.number, 0);
         break;
       case Change::Kind::kUp:
-        sharing_.set_capacity(change.number, bytes_per_ps(rate_bps_[change.number]));
+        sharing_.set_capacity(change.number, capacity(change.number));
         break;
       case Change::Kind::kRate:
         rate_bps_[change.number] = change.rate_bps;
-        sharing_.set_capacity(change.number, bytes_per_ps(change.rate_bps));
+        sharing_.set_capacity(change.number, capacity(change.number));
         break;
     }
   }

@@ -60,11 +60,11 @@ class FlowSimulator {
   const std::vector<LinkUse>& links() const { return use_; }
 
  private:
-  enum class Kind : std::uint8_t { kFinish, kArrive, kAck, kCredit, kSleep, kPost, kCircuit };
+  enum class Kind : std::uint8_t { kFinish, kArrive, kAck, kCredit, kSleep, kPost, kSend, kCircuit };
   struct Event {
     Kind kind = Kind::kFinish;
     std::uint32_t place = 0;  // queue pair; rank of a sleep; circuit
-    std::uint64_t what = 0;   // finish: version; arrive, ack: message; sleep: handle; post: operation
+    std::uint64_t what = 0;   // finish: version; arrive, ack, send: message; sleep: handle; post: operation
   };
   struct Message {
     std::uint64_t handle = 0;
@@ -92,6 +92,9 @@ class FlowSimulator {
     TimePs delay = 0;                              // of the path and of the receiving host
     double hops_byte_ps = 0, slowest_byte_ps = 0;  // of a byte on all links of the path, and on the slowest
     TimePs credit_latency = 0, ack_latency = 0;
+    NicCosts::Queue nic;
+    bool delayed = false;  // its messages take the NIC's time
+    TimePs arrived = 0;    // the last message's arrival: a queue pair keeps its order
   };
 
   void connect_all();
@@ -101,11 +104,13 @@ class FlowSimulator {
   void told(std::uint64_t message);
   double last_packet_bytes(std::uint64_t size_bytes) const;
   TimePs serialisation(std::uint32_t link, std::uint32_t size_bytes) const;
+  double capacity(std::uint32_t link) const;
   std::int64_t wire_bytes(std::uint64_t size_bytes) const;
   std::uint64_t packets(std::uint64_t size_bytes) const;
   void push(TimePs time, Kind kind, std::uint32_t place, std::uint64_t what);
   void handle(const Event& event);
   void post(std::int32_t rank, const Operation& operation);
+  void enqueue(std::uint32_t id, std::int32_t message);
   void begin(std::uint32_t id);
   void flow(std::uint32_t id);
   void finish(std::uint32_t id);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/time.hpp"
+#include "twin/nic_costs.hpp"
 
 namespace genie::twin {
 
@@ -103,6 +104,7 @@ struct Network {
   std::vector<Pinned> pinned;
   std::vector<std::int64_t> packet_latency_ps, message_latency_ps;  // of hosts
   TimePs doorbell_latency = 0;      // from a message's posting until a host's port hears of it
+  NicCosts nic;                     // of all hosts
   TimePs notification_latency = 0;  // from a congestion notification's arrival until it acts
   bool cut_through = false;         // switches forward what they have the header of
   bool trims = false;               // and forward the header of what has no room

@@ -358,7 +358,9 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     if (asks_telemetry_) flight.telemetry = pick.control ? connection.telemetry : links_.telemetry().take();
     if (pick.control) connection.telemetry = 0;
     const std::uint32_t wire_bytes = links_.wire_bytes_of(flight);
-    const TimePs serialisation = links_.occupancy(nic.link, wire_bytes, process.now);
+    TimePs serialisation = links_.occupancy(nic.link, wire_bytes, process.now);
+    if (nic.limited) [[unlikely]]
+      serialisation = std::max(serialisation, network_->nic.occupancy(flight.payload_bytes));
     const TimePs departure = nic.port.depart(process.now, serialisation);
     const TimePs begin = links_.has_bucket(nic.link) ? departure : departure - serialisation;
     bool lost = false;

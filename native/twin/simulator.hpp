@@ -82,6 +82,7 @@ class Simulator {
     TimePs busy_until = 0;
     TimePs expected = kNever;  // its event
     bool sending = false;
+    bool limited = false;  // packets cost more than their time on the line
   };
   struct alignas(64) Connection {  // what every packet asks for comes first, beside the queue pair's own
     std::uint32_t peer = 0;        // queue pair at the other end
@@ -116,11 +117,11 @@ class Simulator {
   };
   // What happens to a rank later: a node has slept, a host's latencies have passed.
   struct Later {
-    enum class Kind : std::uint8_t { kSleep, kCompletion, kPost, kNotification };
+    enum class Kind : std::uint8_t { kSleep, kCompletion, kPost, kNotification, kSend };
     TimePs time;
     Kind kind;
     std::uint64_t order;      // of those at one time: a sleep's node, or how many were before
-    std::uint32_t place = 0;  // of what was delayed in delayed_; a notification's queue pair
+    std::uint32_t place = 0;  // of what was delayed in delayed_; queue pair of a notification or of a send
     friend bool operator<(const Later& a, const Later& b) {  // for a heap with the first on top
       return std::tie(a.time, a.kind, a.order) > std::tie(b.time, b.kind, b.order);
     }
@@ -128,6 +129,11 @@ class Simulator {
   struct Delayed {  // either
     Completion completion;
     Operation operation;
+  };
+  struct NicQueue {       // of a queue pair: its messages that the NIC has not read yet, in order
+    bool delays = false;  // its port is a NIC's
+    NicCosts::Queue costs;
+    std::deque<roce::SendRequest> waiting;
   };
 
   static constexpr std::uint32_t kNoNic = ~std::uint32_t{0};
@@ -170,6 +176,7 @@ class Simulator {
   void later(std::int32_t rank, Later entry);
   std::uint32_t keep(std::int32_t rank, const Delayed& delayed);
   void post(Process& process, std::int32_t rank, const Operation& operation);
+  void send(Process& process, std::uint32_t queue_pair, const roce::SendRequest& request);
   void make_ready(Process& process, std::int32_t rank, const Completion& completion);
 
   const Network* network_;
@@ -186,6 +193,7 @@ class Simulator {
   std::vector<std::uint32_t> nic_of_link_;
   std::vector<Connection, HugeAllocator<Connection>> connections_;
   FlatMap<std::uint32_t> connection_of_;  // (rank, peer) -> first queue pair
+  std::vector<NicQueue> nic_queues_;      // by queue pair; empty where NICs delay no message
   std::deque<roce::Spread> spreads_;  // of each rank towards each peer; one for all where there is no choice
   // Of each connection as many as its source ports, where these are several.
   std::vector<std::uint32_t> sprayed_routes_;

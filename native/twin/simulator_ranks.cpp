@@ -46,6 +46,13 @@ void Simulator::do_later(Process& process, std::int32_t rank, const Later& entry
       const Operation operation = own.delayed[entry.place].operation;
       return post(process, rank, operation);
     }
+    case Later::Kind::kSend: {
+      std::deque<roce::SendRequest>& waiting = nic_queues_[entry.place].waiting;
+      const roce::SendRequest request = waiting.front();
+      waiting.pop_front();
+      Sink sink{*this, process, entry.place};
+      return connections_[entry.place].queue_pair.post(request, sink);
+    }
     case Later::Kind::kNotification: {
       Sink sink{*this, process, entry.place};
       roce::Packet packet;
@@ -108,14 +115,25 @@ void Simulator::post(Process& process, std::int32_t rank, const Operation& opera
   spreads_[connections_[first].spread].send(
       operation.handle, static_cast<std::uint64_t>(operation.size_bytes),
       [&](std::uint32_t number, std::uint64_t handle, std::uint64_t, std::uint64_t size_bytes) {
-        const std::uint32_t id = first + number;
-        Sink sink{*this, process, id};
-        connections_[id].queue_pair.post({.verb = roce::Verb::kWriteImm,
-                                          .handle = handle,
-                                          .size_bytes = static_cast<std::uint32_t>(size_bytes),
-                                          .immediate = operation.tag},
-                                         sink);
+        send(process, first + number,
+             {.verb = roce::Verb::kWriteImm,
+              .handle = handle,
+              .size_bytes = static_cast<std::uint32_t>(size_bytes),
+              .immediate = operation.tag});
       });
+}
+
+// Through the NIC, which may take its time.
+void Simulator::send(Process& process, std::uint32_t id, const roce::SendRequest& request) {
+  Connection& own = connections_[id];
+  if (nic_queues_.empty() || !nic_queues_[id].delays) {
+    Sink sink{*this, process, id};
+    return own.queue_pair.post(request, sink);
+  }
+  NicQueue& queue = nic_queues_[id];
+  queue.waiting.push_back(request);
+  const TimePs ready = network_->nic.ready(queue.costs, request.size_bytes, process.now);
+  later(own.rank, {.time = ready, .kind = Later::Kind::kSend, .order = 0, .place = id});
 }
 
 }  // namespace genie::twin

@@ -118,7 +118,8 @@ std::uint32_t Simulator::nic_of(std::uint32_t link) {
   std::uint32_t& number = nic_of_link_[link];
   if (number == kNoNic) {
     number = static_cast<std::uint32_t>(nics_.size());
-    nics_.emplace_back().link = link;
+    const bool limited = network_->nic.limits_ports() && network_->nic.is_port(link);
+    nics_.push_back({.queue_pairs = {}, .link = link, .limited = limited});
   }
   return number;
 }
@@ -140,6 +141,10 @@ void Simulator::connect_all() {
   std::vector<std::int32_t> host_of_connection;
   for (const Connection& connection : connections_) host_of_connection.push_back(host_of(connection.rank));
   links_.set_targets(std::move(host_of_connection));
+  if (!network_->nic.delays_messages()) return;
+  nic_queues_.resize(connections_.size());
+  for (std::uint32_t id = 0; id < connections_.size(); ++id)
+    nic_queues_[id].delays = network_->nic.is_port(nics_[connections_[id].nic].link);
 }
 
 // The queue pairs of a rank towards a peer, whose own begin at `back`.

@@ -1,4 +1,4 @@
-"""Placement of ranks on the hosts of a fabric."""
+"""Placement of ranks on the hosts of a fabric, and servers of several ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simtwin.fabric.reading import FabricError
+from simtwin.fabric.schema import Domain, Explicit, Fabric, LeafSpine, RailOptimized, hosts_of_server
 from simtwin.fabric.topology import Network
+
+NO_GPU = "none"  # in place of a GPU's name: the times of GPUs are left out
 
 
 def host_of_rank(network: Network, ranks: int, ports: Sequence[str | None] = (), fabric: str = "") -> NDArray[np.int32]:
@@ -34,3 +37,46 @@ def host_of_rank(network: Network, ranks: int, ports: Sequence[str | None] = (),
             )
         placed[rank] = host
     return placed
+
+
+def domain_of(fabric: Fabric) -> Domain | None:
+    """Return the links inside servers, where the topology describes them in a table."""
+    topology = fabric.topology
+    return topology.domain if isinstance(topology, LeafSpine | RailOptimized) else None
+
+
+def ranks_per_server(fabric: Fabric, gpu: str | None = None) -> int:
+    """Return the number of ranks in each server. It is 1 where every message crosses the fabric.
+
+    Rails without a domain are servers only where a GPU is named, by `gpu` or by the fabric.
+    """
+    server, topology = fabric.server, fabric.topology
+    if server is not None and server.gpus is not None:
+        return server.gpus
+    named = gpu or (None if server is None else server.gpu) or NO_GPU
+    if isinstance(topology, RailOptimized) and named.lower() != NO_GPU:
+        return topology.rails
+    return hosts_of_server(topology) or 1
+
+
+def scale_up_bps(fabric: Fabric, network: Network, ranks: int) -> int:
+    """Return the rate from a rank to all others of its server, one direction; 0 where the fabric does not say it.
+
+    `ranks`: of each server. Cables of a mesh add up. So do a rank's cables to bridges and to other ranks of an explicit
+    topology, without those that lead to its NICs.
+    """
+    domain = domain_of(fabric)
+    if domain is not None:
+        return int(domain.rate) * (ranks - 1 if domain.kind == "mesh" else 1)
+    if not isinstance(fabric.topology, Explicit) or ranks < 2:
+        return 0
+    beside = (network.dst_node < ranks) | network.is_bridge[network.dst_node]
+    total_bps = 0
+    for link in np.flatnonzero((network.src_node == 0) & beside):
+        node = network.dst_node[link]
+        leads_out = network.is_bridge[node] and (
+            (network.src_node == node) & (network.dst_node >= network.hosts) & ~network.is_bridge[network.dst_node]
+        )
+        if not np.any(leads_out):
+            total_bps += int(network.rate_bps[link])
+    return total_bps

@@ -31,6 +31,7 @@ from simtwin.fabric.schema import (
     RailOptimized,
     SingleSwitch,
     Transport,
+    hosts_of_server,
 )
 from simtwin.fabric.size import check_size
 from simtwin.fabric.text import to_toml
@@ -139,6 +140,7 @@ def fabric_from(document: Document) -> Fabric:
         )
     check_size(document, fabric)
     _check_domain(document, topology)
+    _check_server(document, fabric)
     if isinstance(topology, Explicit):
         _check_explicit(document, fabric, topology)
     check_values(document, fabric)
@@ -163,6 +165,21 @@ def _check_domain(document: Document, topology: object) -> None:
     domain = topology.domain if isinstance(topology, RailOptimized) else None
     if domain and domain.pxn and domain.kind != "switch":
         raise document.error(("topology", "domain", "pxn"), ' is for a domain with kind = "switch"')
+
+
+def _check_server(document: Document, fabric: Fabric) -> None:
+    """Check the number of GPUs of a server. Raises FabricError."""
+    gpus, named = (None, None) if fabric.server is None else (fabric.server.gpus, hosts_of_server(fabric.topology))
+    if gpus is None:
+        if fabric.server is not None and fabric.server.gpu is None:
+            raise document.error(("server",), " is empty: give gpu, gpus or both")
+        return
+    if fabric.hosts % gpus:
+        raise document.error(
+            ("server", "gpus"), f" = {gpus} does not divide the {fabric.hosts} hosts: give a number that does"
+        )
+    if named not in (None, gpus):
+        raise document.error(("server", "gpus"), f" = {gpus}, and [topology] has servers of {named} hosts: give one")
 
 
 def _check_explicit(document: Document, fabric: Fabric, topology: Explicit) -> None:

@@ -12,6 +12,7 @@ from genie.config.limits import QUEUE_PAIRS_MAX, SPRAY_MAX
 from genie.config.units import Duration, Rate, Size
 
 HOSTS_MAX = 65536
+SERVER_MAX = 1024  # accelerators of a scale-up domain
 PACKETS_MAX = 2**23 - 1  # half of the PSN space
 FRAMING_BYTES = 18  # Ethernet's header and FCS
 ETHERNET_OVERHEAD_BYTES = FRAMING_BYTES + 20  # preamble and gap
@@ -78,7 +79,7 @@ class LeafSpine(_Strict, tag_field="kind", tag="leaf-spine", frozen=True):
     spines: Switches
     hosts_per_leaf: Hosts
     spine_link: Link | None = None  # leaf to spine; as [link] when absent
-    hosts_per_server: Annotated[int, Meta(ge=2, le=64)] | None = None  # hosts in order in servers with a domain
+    hosts_per_server: Annotated[int, Meta(ge=2, le=SERVER_MAX)] | None = None  # hosts in order, with a domain
     domain: Domain | None = None
 
 
@@ -100,7 +101,7 @@ class RailOptimized(_Strict, tag_field="kind", tag="rail-optimized", kw_only=Tru
     """
 
     servers: Hosts
-    rails: Annotated[int, Meta(ge=1, le=64)]
+    rails: Annotated[int, Meta(ge=1, le=SERVER_MAX)]
     servers_per_leaf: Hosts | None = None  # all of them when absent
     spines: Switches
     spine_link: Link | None = None  # as [link] when absent
@@ -230,10 +231,25 @@ class Host(_Strict, frozen=True):
     notification_latency: Duration = Duration(0)
 
 
-class Server(_Strict, frozen=True):
-    """The insides of all servers."""
+class Nic(_Strict, frozen=True):
+    """Costs of every host's NIC beside its port's rate; in the twin.
 
-    gpu: Name  # a GPU whose costs of NCCL's steps are known
+    They count at the ports towards the network, not at links inside a server. A message of `message_time` and of what
+    `prefetch` reads is ready later; `packet_time` and `pcie_rate` keep the port busy longer than its rate does.
+    """
+
+    message_time: Duration = Duration(0)  # between the starts of two messages of a queue pair, at least
+    packet_time: Duration = Duration(0)  # between the starts of two packets of a port, at least
+    pcie_rate: Rate | None = None  # at which the NIC reads payload; absent: unlimited
+    prefetch: Size | None = None  # of a message, read before its first packet leaves; absent: a full packet
+
+
+class Server(_Strict, frozen=True):
+    """The insides of all servers. A server is a scale-up domain, which may be a rack."""
+
+    gpu: Name | None = None  # a GPU whose costs of NCCL's steps are known
+    # Hosts in order that form a server; absent: as the topology says.
+    gpus: Annotated[int, Meta(ge=1, le=SERVER_MAX)] | None = None
 
 
 class Switch(_Strict, frozen=True):
@@ -251,6 +267,7 @@ class Switch(_Strict, frozen=True):
     latency: Duration = Duration(0)  # from a packet's arrival until it may leave
     # A packet is forwarded as soon as its header has arrived, where no port is faster than the incoming link.
     cut_through: bool = False
+    reduces: bool = False  # all-reduces of NCCL may use CollNet; in the twin
     trimming: bool = False  # a data packet without room is cut to its header, which is sent with the control packets
 
 
@@ -337,16 +354,27 @@ class Routing(_Strict, frozen=True):
     reroute_delay: Duration = Duration(1_000_000_000)  # from a link's failure or recovery until routes follow
 
 
+Topology = SingleSwitch | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Photonic | Explicit
+
+
+def hosts_of_server(topology: Topology) -> int | None:
+    """Return the hosts of a server, where the topology has servers."""
+    if isinstance(topology, RailOptimized):
+        return None if topology.domain is None else topology.rails
+    return topology.hosts_per_server if isinstance(topology, Explicit | LeafSpine) else None
+
+
 class Fabric(_Strict, kw_only=True, frozen=True):
     """A fabric file: its tables."""
 
     name: Name = "fabric"
-    topology: SingleSwitch | LeafSpine | FatTree | RailOptimized | DualPlane | Dragonfly | Torus | Photonic | Explicit
+    topology: Topology
     link: Link | None = None  # default of all links; required by generators
     downlink: Downlink | None = None  # switch to host; as [link] when absent
     transport: Transport = Transport()
     frame: Frame = Frame()
     host: Host = Host()
+    nic: Nic | None = None
     server: Server | None = None
     switch: Switch = Switch()
     ecn: Ecn | None = None

@@ -17,6 +17,8 @@ _COMMENTS = {
     "transport": "RoCE reliable connections; absent keys have the transport's defaults",
     "frame": "bytes that the link layer adds to each IP packet",
     "host": "latencies, as genie calibrate measures them",
+    "nic": "costs of hosts' NICs beside their ports' rates",
+    "server": "scale-up domains",
     "switch": "output-queued",
     "ecn": "marking thresholds of switches",
     "pfc": "lossless priorities",

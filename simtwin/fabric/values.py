@@ -14,7 +14,7 @@ from genie.config.units import Rate, Size, format_duration, format_rate
 from simtwin.fabric.frames import frames_of
 from simtwin.fabric.network import Network
 from simtwin.fabric.queues import PS_PER_S
-from simtwin.fabric.schema import Explicit, Fabric
+from simtwin.fabric.schema import Explicit, Fabric, Photonic
 from simtwin.fabric.transport import spray_problem
 
 FRAME_MAX_BYTES = 65535  # the packet kernel keeps lengths in 16 bits
@@ -33,6 +33,7 @@ def check_values(document: Document, fabric: Fabric) -> None:
     _check_frames(document, fabric)
     _check_buffers(document, fabric)
     _check_transport(document, fabric)
+    _check_nic(document, fabric)
     _check_pauses(document, fabric)
 
 
@@ -111,6 +112,17 @@ def _check_transport(document: Document, fabric: Fabric) -> None:
             f" = {reordering} is not below window_packets = {window}, so that no loss would be noticed: "
             f"give {window - 1} or less",
         )
+
+
+def _check_nic(document: Document, fabric: Fabric) -> None:
+    """Refuse a prefetch that takes no time, and NICs of hosts that have none."""
+    nic = fabric.nic
+    if nic is None:
+        return
+    if nic.prefetch is not None and not nic.pcie_rate:
+        raise document.error(("nic", "prefetch"), " takes no time without a rate: give [nic] pcie_rate too")
+    if isinstance(fabric.topology, Photonic):
+        raise document.error(("nic",), ': topology kind = "photonic" has no costs of NICs: leave the table out')
 
 
 def _check_pauses(document: Document, fabric: Fabric) -> None:

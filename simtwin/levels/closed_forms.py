@@ -20,12 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genie.collectives.algorithms import chain_parts
-from genie.collectives.lower import choose
+from genie.collectives.lower import HIERARCHICAL, choose
 from genie.collectives.msccl.algorithm import PREFIX
-from genie.collectives.nccl.shape import MESSAGES_AT_ONCE, P2P, choose_nccl
-from genie.collectives.nccl.sizes import LONG_CHUNKS, PROTOCOLS, cut_of, message_chunk_bytes
+from genie.collectives.nccl.collnet import collnet_cut
+from genie.collectives.nccl.messages import MESSAGES_AT_ONCE, P2P
+from genie.collectives.nccl.shape import choose_nccl
+from genie.collectives.nccl.sizes import LONG_CHUNKS, PROTOCOLS, STEPS, cut_of, message_chunk_bytes, pat_cut
 from genie.collectives.nccl.steps import NOBODY, double_binary_tree
-from genie.collectives.nccl.tuning import RING
+from genie.collectives.nccl.tuning import COLLNET, PAT, RING, Choice
+from genie.collectives.pat import aggregation, messages, whole_aggregation
 from genie.plan.lowering import Lowering, members_per_node
 from genie.workload.graph import WorkloadError
 from simtwin.fabric.frames import frames_of
@@ -35,6 +38,7 @@ from simtwin.fabric.topology import Network
 from simtwin.levels.analytic import MESSAGE, CostKey
 
 PS_PER_S = 10**12
+CREDIT_BYTES = 64  # of a clear-to-send
 Transfers = Iterable[tuple[int, int, float]]  # from rank, to rank, part of the counted bytes
 
 
@@ -186,6 +190,22 @@ class _Form(ABC):
             ("away", ranks, away), lambda: [(ranks[at], ranks[(at + away) % count], 1.0) for at in range(count)]
         )
 
+    def _round_of_nodes(self, local: int, *, inside: bool) -> Load:
+        """Return the load of messages to the next member of the node, or to the same place in the next node."""
+        ranks, count = self._key.ranks, self._members
+
+        def after(at: int) -> int:
+            return at // local * local + (at + 1) % local if inside else (at + local) % count
+
+        return self._forms.load(
+            ("nodes", ranks, local, inside),
+            lambda: [(ranks[at], ranks[after(at)], 1.0) for at in range(count) if after(at) != at],
+        )
+
+    def _towards(self, op: str, distance: int) -> Load:
+        """Return the load of PAT's messages of a distance: an all-gather sends backwards."""
+        return self._round(self._members - distance if op == "all_gather" else distance)
+
     def _all(self) -> Load:
         """Return the load of messages from every member to every other."""
         ranks = self._key.ranks
@@ -228,6 +248,17 @@ class _Plain(_Form):
             takes = [self._takes(self._round(away), key.size_bytes) for away in doublings]
             share = sum(takes) / len(takes)
             return deepest * share + (sent - deepest) * forms.wire(key.size_bytes) * self._round(1).byte_ps
+        if algorithm == HIERARCHICAL:
+            local = members_per_node(key.ranks, forms.lowering.ranks_per_node)
+            inside, between = self._round_of_nodes(local, inside=True), self._round_of_nodes(local, inside=False)
+            inside_ps = self._takes(inside, key.size_bytes / local, mean=True)
+            between_ps = self._takes(between, self._share_bytes, mean=True)
+            return 2 * (local - 1) * inside_ps + 2 * (count // local - 1) * between_ps
+        if algorithm == "pat":
+            return sum(
+                self._takes(self._towards(key.op, each.distance), each.blocks * self._share_bytes)
+                for each in messages(key.op, count, whole_aggregation(count))
+            )
         if algorithm == "recursive_doubling":
             # Each member beyond a power of two is first folded into another, and receives the result at the end.
             beyond = 2 if count & (count - 1) else 0
@@ -278,10 +309,15 @@ class _Nccl(_Form):
         key, shape = self._key, self._shape
         choice = choose_nccl(key.op, self._members, key.size_bytes, shape, self._local)
         algorithm, costs = choice.algorithm, choice.costs
+        if algorithm == P2P:
+            outside_ps = costs.send_ps + self._messages() if self._nodes > 1 else 0.0
+            return float(costs.start_ps + max(outside_ps, costs.finish_ps))
         if self._nodes < 2:
             return float(costs.finish_ps)
-        if algorithm == P2P:
-            return costs.start_ps + costs.send_ps + self._messages()
+        if algorithm == PAT:
+            return self._pat(choice)
+        if algorithm in COLLNET:
+            return self._collnet(choice)
         protocol = PROTOCOLS[choice.protocol]
         cut = cut_of(key.op, algorithm, protocol, shape.buffer_bytes)
         grows = protocol.wire_bytes / protocol.data_bytes
@@ -310,6 +346,44 @@ class _Nccl(_Form):
         ends_ps = costs.start_ps + inside_ps + costs.finish_ps
         return ends_ps + max(volume, (loops - 1) * hop_ps) + depth * hop_ps + alpha_ps
 
+    def _pat(self, choice: Choice) -> float:
+        """Return the time of PAT, in ps.
+
+        A clear-to-send and a message of each distance follow one another. All other bytes of a member hide these
+        latencies, unless each distance has one message only.
+        """
+        key, count, channels, costs = self._key, self._members, choice.channels, choice.costs
+        channel_bytes = self._share_bytes / channels
+        cut = pat_cut(key.op, ceil(self._share_bytes * count), channels, self._shape.buffer_bytes)
+        sent = messages(key.op, count, aggregation(count, cut.chunk_bytes // max(ceil(channel_bytes), 1), STEPS))
+        part = min(channel_bytes, cut.chunk_bytes)
+        loads = {each.distance: self._towards(key.op, each.distance) for each in sent}
+        latency_ps = sum(self._forms.alpha_ps(load, part) for load in loads.values())
+        latency_ps += self._forms.alpha_ps(loads[sent[0].distance], CREDIT_BYTES)
+        latency_ps += len(loads) * (costs.send_ps + costs.receive_ps + self._shape.slice_delay_ns * 1000)
+        volume_ps = sum(
+            self._forms.wire(each.blocks * self._share_bytes, max(each.blocks * part, 1.0))
+            * loads[each.distance].byte_ps
+            for each in sent
+        )
+        work_ps = (count - 1) * channel_bytes / 1024 * costs.work_ps_per_kib
+        in_rounds = len(sent) == len(loads)
+        return costs.start_ps + latency_ps + (volume_ps + work_ps if in_rounds else max(volume_ps, work_ps))
+
+    def _collnet(self, choice: Choice) -> float:
+        """Return the time of CollNet, in ps: all chunks one after another, and the words of its end."""
+        key, costs, local = self._key, choice.costs, self._local
+        cut = collnet_cut(choice.algorithm, key.size_bytes, choice.channels, local, self._shape.buffer_bytes)
+        chunk = max(min(float(cut.chunk_bytes), key.size_bytes / choice.channels), 1.0)
+        load = self._edges(RING, chain=False)
+        per_kib = chunk / 1024
+        hop_ps = self._forms.alpha_ps(load, chunk) + costs.send_ps + costs.receive_ps + costs.work_ps_per_kib * per_kib
+        inside_ps = costs.hops * (costs.hop_ps + costs.hop_ps_per_kib * per_kib)
+        words_ps = ceil(log2(self._nodes)) * self._forms.alpha_ps(load, 1)
+        volume_ps = self._forms.wire(key.size_bytes, chunk) * load.byte_ps
+        in_turn_ps = ceil(key.size_bytes / choice.channels / chunk / cut.window) * hop_ps
+        return costs.start_ps + inside_ps + max(volume_ps + hop_ps, in_turn_ps) + words_ps + costs.finish_ps
+
     def _edges(self, algorithm: str, *, chain: bool) -> Load:
         """Return the load of one byte of the buffer on each link, of all channels together."""
         ranks, local, nodes, channels = self._key.ranks, self._local, self._nodes, self._shape.channels
@@ -333,23 +407,21 @@ class _Nccl(_Form):
         name = ("nccl", algorithm, chain, ranks, local, channels, first if chain else 0)
         return self._forms.load(name, transfers)
 
+    def _between_nodes(self) -> Transfers:
+        """Yield the messages of grouped sends and receives that leave a node, each of one byte."""
+        ranks, local, root = self._key.ranks, self._local, self._key.root
+        for at, rank in enumerate(ranks):
+            for to in range(len(ranks)) if self._key.op == "all_to_all" else (root,):
+                if at // local != to // local:
+                    yield (ranks[to], rank, 1.0) if self._key.op == "scatter" else (rank, ranks[to], 1.0)
+
     def _messages(self) -> float:
         """Return the time of grouped sends and receives, in ps."""
         key, local = self._key, self._local
-        if key.op == "all_to_all":
-            ranks = key.ranks
-            load = self._forms.load(
-                ("between nodes", ranks, local),
-                lambda: [
-                    (a, b, 1.0)
-                    for at, a in enumerate(ranks)
-                    for to, b in enumerate(ranks)
-                    if at // local != to // local
-                ],
-            )
-        else:
-            load = self._star(inward=key.op == "gather")
+        load = self._forms.load(("between nodes", key.op, key.root, key.ranks, local), self._between_nodes)
+        relays = key.op == "all_to_all" and local > 1 and self._shape.pxn
+        peers = self._nodes - 1 if relays else self._members - local
         chunk = float(message_chunk_bytes(int(self._share_bytes), self._shape.p2p_chunk_bytes))
-        groups = ceil((self._members - 1) / MESSAGES_AT_ONCE)  # each begins with its receivers' clear-to-sends
+        groups = ceil(peers / MESSAGES_AT_ONCE)  # each begins with its receivers' clear-to-sends
         latency_ps = 2 * groups * self._forms.alpha_ps(load, min(chunk, self._share_bytes))
         return latency_ps + self._forms.wire(self._share_bytes, max(chunk, 1.0)) * load.byte_ps

@@ -49,7 +49,11 @@ class Level:
         if self.name != PACKET and not isinstance(fabric.control, NoControl):
             warnings.append(f"level {self.name} has no congestion control: {name_of(fabric.control)} changes nothing")
         if self.name == ANALYTIC:
-            given = {"[[path]]": fabric.path, "[transport] window_packets": fabric.transport.window_packets}
+            given = {
+                "[[path]]": fabric.path,
+                "[transport] window_packets": fabric.transport.window_packets,
+                "[nic]": fabric.nic,
+            }
             warnings += [f"level {ANALYTIC} does not know {key}: it changes nothing" for key in given if given[key]]
         return warnings
 

@@ -15,7 +15,7 @@ from simtwin.fabric.network import Network
 from simtwin.fabric.played_paths import PAIRS_MAX
 from simtwin.fabric.schema import Fabric, Fault, Transport
 from simtwin.levels.names import ANALYTIC, PACKET
-from simtwin.play.wire import Options, operations_of, within_servers
+from simtwin.play.wire import Options, gpu_named, operations_of, within_servers
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,9 +26,18 @@ DEFAULT_SEED = 1
 
 
 def idle_options(
-    options: Options, workload: Workload, lowering: Lowering, transport: Transport, level: str = PACKET, seed: int = 1
+    options: Options,
+    workload: Workload,
+    lowering: Lowering,
+    fabric: Fabric | None,
+    transport: Transport,
+    level: str = PACKET,
+    seed: int = 1,
 ) -> Iterator[str]:
-    """Yield a warning for each option without an effect, with the option's name on the command line."""
+    """Yield a warning for each option without an effect, with the option's name on the command line.
+
+    `fabric`: None where nothing describes it. `transport`: its connections, with the options' values.
+    """
     operations = operations_of(workload)
     for item in options.algorithm:
         operation = item.partition("=")[0]
@@ -43,12 +52,7 @@ def idle_options(
                 yield f"{name}: has no effect: the workload has no collectives"
     elif options.credit and lowering.nccl is not None:
         yield f"{option('credit')}: has no effect: NCCL's messages have clear-to-sends of their own"
-    inside, collectives = within_servers(workload, lowering)
-    if inside and (lowering.nccl is None or lowering.nccl.server is None):
-        yield (
-            f"{inside} of {collectives} collectives stay within servers and take no time: name the GPU "
-            f"({option('gpu')}), or {option('ranks_per_node')} 1 plays them on the fabric"
-        )
+    yield from _of_servers(options, workload, lowering, fabric)
     if options.split and (transport.queue_pairs or 1) == 1:
         yield f"{option('split')}: has no effect: each connection has one queue pair; give {option('queue_pairs')} too"
     if level == ANALYTIC:
@@ -57,6 +61,22 @@ def idle_options(
                 yield f"{name}: has no effect: level {level} has no queue pairs"
         if seed != DEFAULT_SEED:
             yield f"{option('seed')} {seed}: has no effect: level {level} draws nothing"
+
+
+def _of_servers(options: Options, workload: Workload, lowering: Lowering, fabric: Fabric | None) -> Iterator[str]:
+    """Yield a warning where the insides of servers take no time, or those of a GPU that nothing names."""
+    inside, collectives = within_servers(workload, lowering)
+    shape = lowering.nccl
+    if inside and (shape is None or shape.server is None):
+        yield (
+            f"{inside} of {collectives} collectives stay within servers and take no time: name the GPU "
+            f"({option('gpu')}), or {option('ranks_per_node')} 1 plays them on the fabric"
+        )
+    elif collectives and shape is not None and shape.server is not None and gpu_named(options, fabric) is None:
+        yield (
+            f"no GPU is named: the {shape.ranks_per_node} GPUs of a server are taken to be {shape.server.gpu}, with "
+            f"{shape.server.scale_up_gb_per_s:g} GB/s to each other: give {option('gpu')}, or {option('gpu')} none"
+        )
 
 
 def idle_compute(compute: str | None, filled: int) -> Iterator[str]:

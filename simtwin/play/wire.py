@@ -13,12 +13,14 @@ from typing import Protocol
 import msgspec
 
 from genie.collectives import ALGORITHMS, LoweringError
+from genie.collectives.lower import HIERARCHICAL
 from genie.collectives.msccl.algorithm import PREFIX, load_msccl
 from genie.collectives.msccl.file import MscclError
 from genie.collectives.nccl.shape import NCCL_ALGORITHMS, NcclShape
+from genie.collectives.nccl.tuner_file import read_tuner
 from genie.collectives.nccl.tuning import NEWEST, Server, gpus
 from genie.config.congestion import CONTROLS
-from genie.config.nccl import NcclVariables, Played, connections_of, protocols_of, settings_list, shape_of
+from genie.config.nccl import TUNER_FILE, NcclVariables, Played, connections_of, protocols_of, settings_list, shape_of
 from genie.config.units import parse_duration
 from genie.errors import InputError
 from genie.inputs.spelling import option
@@ -26,11 +28,13 @@ from genie.plan.lowering import Lowering, members_per_node
 from genie.record import warn
 from genie.workload.classes import templates_of
 from genie.workload.graph import Kind, Op, Workload
-from simtwin.fabric.schema import Explicit, Fabric, LeafSpine, RailOptimized, Transport
+from simtwin.fabric.placement import NO_GPU, scale_up_bps
+from simtwin.fabric.schema import Fabric, Transport
 from simtwin.fabric.topology import build_network
 from simtwin.fabric.transport import spray_problem
 
 WIRES = ("nccl", "plain")
+DEFAULT_GPU = "h100"  # of servers, where nothing names a GPU
 
 
 class WireError(InputError, ValueError):
@@ -98,62 +102,62 @@ def lowering_from(
         raise WireError(f"{option('slots')} {options.slots}: must be streams or astra")
     chosen = _algorithms(options)
     if options.wire == "plain":
+        knows_nodes = HIERARCHICAL in chosen.values()
         for name, given in (
-            (option("ranks_per_node"), options.ranks_per_node),
+            (option("ranks_per_node"), None if knows_nodes else options.ranks_per_node),
             (option("slice_delay"), options.slice_delay),
             (option("gpu"), options.gpu),
             (option("nccl"), options.nccl),
         ):
             if given is not None:
                 raise WireError(f"{name}: is for NCCL's messages: give {option('wire')} nccl")
-        return Lowering(options.channels or 1, options.credit, chosen)
+        nodes = (options.ranks_per_node or ranks_per_node()) if knows_nodes else 1
+        return Lowering(options.channels or 1, options.credit, chosen, ranks_per_node=nodes)
     per_node = options.ranks_per_node or ranks_per_node()
     shape = {**shape_of(variables, per_node), "ranks_per_node": per_node, "slice_delay_ns": _slice_delay_ns(options)}
+    if shape["collnet"]:
+        built = fabric()
+        shape["collnet"] = built is not None and built.switch.reduces
     if options.channels is not None:
         shape["channels"] = options.channels
     if "all_reduce" in chosen:
         shape["algorithm"] = chosen["all_reduce"]
+    shape["allowed"] = tuple({**dict(shape["allowed"]), **{op: (name,) for op, name in chosen.items()}}.items())
     try:
-        if (server := _server_of(options, fabric)) is not None:
-            shape |= {"server": server, "protocols": protocols_of(variables)}
+        if (server := _server_of(options, per_node, fabric())) is not None:
+            tuner = variables.get(TUNER_FILE, "")
+            rows = read_tuner(Path(tuner)) if tuner else ()
+            shape |= {"server": server, "protocols": protocols_of(variables), "tuner": rows}
         return Lowering(nccl=NcclShape(**shape))
     except LoweringError as error:
         raise WireError(str(error)) from error
 
 
-def _server_of(options: Options, fabric: Callable[[], Fabric | None]) -> Server | None:
-    """Return the GPUs and NICs of the servers; None where neither an option nor the fabric names a GPU.
+def gpu_named(options: Options, fabric: Fabric | None) -> str | None:
+    """Return the GPU that the options name, or else the fabric; None where neither does."""
+    own = fabric.server.gpu if fabric is not None and fabric.server is not None else None
+    return options.gpu or own
 
-    Raises LoweringError for an unknown GPU or version, and WireError.
+
+def _server_of(options: Options, ranks_per_node: int, fabric: Fabric | None) -> Server | None:
+    """Return the GPUs and NICs of the servers; None where GPUs take no time.
+
+    Servers of several ranks have GPUs of the default kind, if nothing names another and the NICs are known. Raises
+    LoweringError for an unknown GPU or version, and WireError.
     """
-    built = fabric()
-    gpu = options.gpu or (built.server.gpu if built is not None and built.server is not None else None)
-    if gpu is None:
+    gpu = gpu_named(options, fabric) or (DEFAULT_GPU if ranks_per_node > 1 and fabric is not None else NO_GPU)
+    if gpu.lower() == NO_GPU:
         if options.nccl is not None:
             raise WireError(f"{option('nccl')}: has a meaning for GPUs only: give {option('gpu')} too")
         return None
     known = gpus().get(gpu.lower())
     own = 0.0 if known is None else known.scale_up_gb_per_s
-    if built is None:
+    if fabric is None:
         raise WireError(f"{option('gpu')} {gpu}: NCCL's choice depends on the NICs: give {option('rate')} too")
-    network = build_network(built)
+    network = build_network(fabric)
     nic_bps = int(network.rate_bps[network.uplink(0)])
-    domain = getattr(built.topology, "domain", None)
-    scale_up = own if domain is None or not domain.rate else domain.rate / 8e9
+    scale_up = scale_up_bps(fabric, network, ranks_per_node) / 8e9 or own
     return Server(gpu.lower(), options.nccl or NEWEST, scale_up, nic_bps / 8e9 or own)
-
-
-def ranks_per_server(fabric: Fabric) -> int:
-    """Return the ranks of a server of a fabric with networks inside servers.
-
-    Otherwise it is 1, so that every message crosses the fabric.
-    """
-    topology = fabric.topology
-    if isinstance(topology, RailOptimized) and topology.domain is not None:
-        return topology.rails
-    if isinstance(topology, Explicit | LeafSpine) and topology.hosts_per_server is not None:
-        return topology.hosts_per_server
-    return 1
 
 
 def within_servers(workload: Workload, lowering: Lowering) -> tuple[int, int]:

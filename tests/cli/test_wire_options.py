@@ -68,3 +68,27 @@ def test_the_twin_s_record_has_what_a_file_says(tmp_path: Path) -> None:
             "effect": "none: Genie does not read it",
         },
     ]
+
+
+REDUCING = """[topology]
+kind = "single-switch"
+hosts = 4
+[link]
+rate = "1Gb/s"
+[switch]
+reduces = true
+"""
+
+
+def test_switches_that_reduce_are_for_simulations(tmp_path: Path) -> None:
+    fabric, trace = tmp_path / "reducing.toml", rings(tmp_path / "trace", collectives=1)
+    simulate = ("simulate", trace, "--fabric", str(fabric), "-o", str(tmp_path / "run"))
+    fabric.write_text(REDUCING)
+    collnet = {"NCCL_COLLNET_ENABLE": "1", "NCCL_ALGO": "CollnetDirect"}
+    assert genie(*simulate, environment=collnet).code == 0
+    found = open_run(tmp_path / "run").info
+    assert found["lowering"]["collnet"] is True
+    assert {each["name"]: each["effect"] for each in found["nccl_variables"]}["NCCL_COLLNET_ENABLE"] == "CollNet"
+    ended = genie("run", trace, "--fabric", str(fabric), "-o", str(tmp_path / "live"), environment=collnet)
+    assert ended.code == 2
+    assert "no switch of a live run reduces: unset NCCL_COLLNET_ENABLE, or simulate it" in ended.stderr

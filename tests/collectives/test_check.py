@@ -31,7 +31,9 @@ def test_proof_of_drawn_collectives(drawn: Drawn) -> None:
 @pytest.mark.parametrize("credit", [False, True])
 def test_proof_of_large_groups(op: str, algorithm: str, credit: bool) -> None:
     for members in (32, 47):
-        traffic = check(op, algorithm, members, 0 if op == "barrier" else 999_999, 1, members // 3, credit)
+        local = 8 if members % 8 == 0 else 1
+        size_bytes = 0 if op == "barrier" else 999_999
+        traffic = check(op, algorithm, members, size_bytes, 1, members // 3, credit, None, local)
         assert sum(traffic.messages_sent) > 0
 
 
@@ -47,6 +49,7 @@ def test_proof_of_larger_groups_by_the_smallest_template(op: str, members: int) 
     ("op", "algorithm", "total"),
     [
         ("all_reduce", "ring", lambda n, s: 2 * (n - 1) * s),
+        ("all_reduce", "hierarchical", lambda n, s: 2 * (n - 1) * s),
         ("all_reduce", "recursive_doubling", lambda n, s: 3 * 8 * s if n == 8 else (2 * 8 + 2) * s),
         ("reduce_scatter", "ring", lambda n, s: (n - 1) * s),
         ("reduce_scatter", "direct", lambda n, s: (n - 1) * s),
@@ -144,7 +147,7 @@ def test_every_missing_step_is_rejected(drawn: Drawn) -> None:
 @pytest.mark.parametrize("drawn", [it for it in MUTANTS if it.op != "barrier"], ids=_ids)
 def test_every_wrong_block_is_rejected(drawn: Drawn) -> None:
     templates, _ = lower_all(*drawn.arguments())
-    rows = templates[0].blocks // 2
+    rows = templates[0].own_blocks // 2
     for at in range(GROUP):
         for step in range(min(len(templates[at]), 12)):
             if templates[at].relative:

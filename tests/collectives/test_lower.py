@@ -127,7 +127,10 @@ def test_the_algorithm_asked_for_is_taken(op: str, algorithm: str) -> None:
     ("call", "words"),
     [
         (lambda: lower("all_sum", "ring", 2, 0), "unknown collective 'all_sum'; known: all_reduce"),
-        (lambda: lower("all_reduce", "rong", 2, 0), "all_reduce has no algorithm 'rong'; known: ring, recursive"),
+        (
+            lambda: lower("all_reduce", "rong", 2, 0),
+            "all_reduce has no algorithm 'rong'; known: ring, hierarchical, recursive",
+        ),
         (lambda: lower("all_reduce", "ring", 0, 0), "a group of 0 members"),
         (lambda: lower("all_reduce", "ring", 2, 2), r"position 2 and root 0 must be in 0\.\.1"),
         (lambda: lower("broadcast", "ring", 2, 0, root=-1), "root -1 must be in"),

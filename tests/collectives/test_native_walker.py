@@ -113,9 +113,9 @@ def _play(drawn: Drawn, seed: int, late: int) -> None:
     assert [walker.waiting() for walker in network.walkers] == [[]] * drawn.members
     assert all(walker.done for walker in network.walkers)
     for position, table in enumerate(sizes if drawn.members > 1 else []):
-        share = table.reshape(templates[0].channels, -1).sum(axis=0).tolist()
+        share = table[: templates[0].own_blocks].reshape(templates[0].channels, -1).sum(axis=0).tolist()
         arguments = (drawn.op, drawn.algorithm, drawn.members, position, drawn.size_bytes, share, drawn.root)
-        assert network.bytes_sent[position] == bytes_sent(*arguments)
+        assert network.bytes_sent[position] == bytes_sent(*arguments, drawn.local)
 
 
 @DRAWS

@@ -60,7 +60,7 @@ def test_proof_of_drawn_collectives(
 ) -> None:
     op, algorithm = case
     root = data.draw(st.integers(0, members - 1))
-    shape = NcclShape(channels, algorithm if algorithm in ("ring", "tree") else None, buffer_bytes=buffer_bytes)
+    shape = NcclShape(channels, buffer_bytes=buffer_bytes, allowed=((op, (algorithm,)),))
     templates, sizes = lowered(op, shape, members, size_bytes, root)
     meaning = meaning_of(op, templates, root)
     check_sizes(meaning, sizes, size_bytes, None)
@@ -212,17 +212,25 @@ def test_nodes_of_several_members_play_to_their_end(op: Op, members: int, local:
     st.integers(1, 5),
     st.integers(0, 300_000),
     st.booleans(),
+    st.sampled_from([None, Server("h100", "2.30", 450.0, 25.0)]),
     st.data(),
 )
 def test_nodes_of_several_members_in_every_timing(
-    case: tuple[str, str], nodes: int, local: int, channels: int, more_bytes: int, pxn: bool, data: st.DataObject
+    case: tuple[str, str],
+    nodes: int,
+    local: int,
+    channels: int,
+    more_bytes: int,
+    pxn: bool,
+    server: Server | None,
+    data: st.DataObject,
 ) -> None:
     """No message overtakes another, and nobody ends without those who have not begun: blocks of at least a byte."""
     op, algorithm = case
     members = nodes * local
     root = data.draw(st.integers(0, members - 1))
     size_bytes = 16 * channels * members + more_bytes
-    shape = NcclShape(channels, algorithm if algorithm in ("ring", "tree") else None, buffer_bytes=64 * KIB, pxn=pxn)
+    shape = NcclShape(channels, buffer_bytes=64 * KIB, pxn=pxn, server=server, allowed=((op, (algorithm,)),))
     parts = [lower_nccl(op, shape, members, at, size_bytes, root, local=local)[1:] for at in range(members)]
     prove_order(op, [template for template, _ in parts], [sizes for _, sizes in parts], root)
 

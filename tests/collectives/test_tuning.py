@@ -100,6 +100,48 @@ def test_a_collective_inside_a_server_takes_the_models_time() -> None:
     )
 
 
+def walked_ps(op: Op, members: int, size_bytes: int, given: NcclShape) -> int:
+    plan = build_plan(collective(op, members, size_bytes), lowering=Lowering(nccl=given))
+    return int(genie_core.walk_alone(plan.native)["end_ps"])
+
+
+RACK = NcclShape(channels=64, ranks_per_node=72, server=Server("gb200", "2.30", 900.0, 50.0))
+
+
+@pytest.mark.parametrize("op", [Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER])
+def test_messages_inside_a_domain_of_72_take_the_time_of_its_links(op: Op) -> None:
+    """Start, one hop, and 71 MiB at 721.8 GB/s, whatever the number of messages at once."""
+    size_bytes = MIB if op is Op.GATHER else 72 * MIB
+    wanted = (8.4 + 3.4) * 1e6 + 71 * MIB / 721.8 * 1e3
+    assert walked_ps(op, 72, size_bytes, RACK) == pytest.approx(wanted, rel=0.002)
+
+
+def test_an_all_to_all_of_two_domains_takes_the_time_inside_them_too() -> None:
+    """Where the network takes no time, only its ends do; half of the data stays inside a domain."""
+    inside = choose_nccl("all_to_all", 144, 144 * MIB, RACK, 72).costs
+    assert inside.finish_ps == pytest.approx(3.4e6 + 71 * MIB / 721.8 * 1e3, rel=0.1)
+    took = walked_ps(Op.ALL_TO_ALL, 144, 144 * MIB, RACK)
+    assert took == pytest.approx(inside.start_ps + max(inside.finish_ps, inside.send_ps), rel=0.05)
+
+
+def test_a_domain_of_72_reduces_in_its_switch() -> None:
+    assert choose_nccl("all_reduce", 72, GIB, RACK, 72).algorithm == NVLS
+    assert choose_nccl("all_reduce", 144, GIB, RACK, 72).algorithm == NVLS_TREE
+    # NVLS: 2 * 721.8 GB/s * 0.74 * 71/72 of bus bandwidth, of a buffer that crosses it 2 * 71/72 times.
+    took_us = choose_nccl("all_reduce", 72, GIB, RACK, 72).costs.finish_ps / 1e6
+    assert took_us == pytest.approx(25 + GIB / (721.8e3 * 0.74), rel=0.01)
+
+
+@pytest.mark.parametrize("local", [1, 4])
+def test_an_all_gather_takes_the_time_of_a_reduce_scatter_of_the_whole(local: int) -> None:
+    """The size of an all-gather is that of one member."""
+    gathered, scattered = (
+        choose_nccl(op, 4, size_bytes, shape(), local)
+        for op, size_bytes in (("all_gather", 16 * MIB), ("reduce_scatter", 4 * 16 * MIB))
+    )
+    assert gathered == scattered
+
+
 def test_dilation_stretches_the_costs() -> None:
     lowering = Lowering(nccl=shape())
     ends = [

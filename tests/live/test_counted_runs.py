@@ -59,7 +59,8 @@ def run_in(pair: Cable, folder: Path, *given: str) -> Ended:
     (folder / "hosts.toml").write_text(HOSTS)
     near, far = (f'exec ip netns exec {name} "$@"' for name in pair.names)
     wrapper = f"case $PMI_RANK in 0|1) {near};; *) {far};; esac"
-    job = ["run", rings(folder / "rings"), "--hosts", str(folder / "hosts.toml"), "-o", str(folder / "out")]
+    job = ["run", rings(folder / "rings"), "--hosts", str(folder / "hosts.toml"), "--gpu", "none"]
+    job += ["-o", str(folder / "out")]
     with started(line=[MPIRUN, "-n", "4", "sh", "-c", wrapper, "sh", str(GENIE), *job, *given]) as command:
         return command.end()
 

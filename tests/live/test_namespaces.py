@@ -62,7 +62,8 @@ def run_in(pair: tuple[str, str], folder: Path, *given: str, far: str = "") -> E
     wrapper = (
         f'case $PMI_RANK in 0|1) exec ip netns exec {pair[0]} "$@";; *) exec ip netns exec {pair[1]} {far} "$@";; esac'
     )
-    job = ["run", rings(folder / "rings"), "--hosts", str(folder / "hosts.toml"), "-o", str(folder / "out")]
+    job = ["run", rings(folder / "rings"), "--hosts", str(folder / "hosts.toml"), "--gpu", "none"]
+    job += ["-o", str(folder / "out")]
     with started(line=[MPIRUN, "-n", "4", "sh", "-c", wrapper, "sh", str(GENIE), *job, *given]) as command:
         return command.end()
 
@@ -84,7 +85,8 @@ def test_two_ranks_on_each_of_two_hosts(pair: tuple[str, str], tmp_path: Path) -
     for counters in run.counters["ranks"]:
         assert counters["data_sent"] > 0
         assert counters["wrong_rank"] == counters["strangers"] == counters["bad_icrc"] == 0
-        assert counters["retransmitted"] == 0
+        # A host that stalls beyond the timeout of an ACK sends a few packets again; a wrong address sends all again.
+        assert counters["retransmitted"] <= counters["data_sent"] / 20
 
 
 def test_without_a_fabric_the_path_mtu_is_found(pair: tuple[str, str], tmp_path: Path) -> None:

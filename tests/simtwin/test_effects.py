@@ -80,17 +80,17 @@ def test_options(
     options: dict[str, Any], op: Op | None, lowering: Lowering, transport: dict[str, Any], said: list[str]
 ) -> None:
     given = SimulateOptions(**options)
-    assert list(idle_options(given, job(op), lowering, Transport(**transport))) == said
+    assert list(idle_options(given, job(op), lowering, None, Transport(**transport))) == said
 
 
 def test_options_of_a_level_without_packets() -> None:
     given = SimulateOptions(queue_pairs=4, split=True)
-    assert list(idle_options(given, job(Op.ALL_REDUCE), NCCL, Transport(queue_pairs=4), "analytic", 7)) == [
+    assert list(idle_options(given, job(Op.ALL_REDUCE), NCCL, None, Transport(queue_pairs=4), "analytic", 7)) == [
         "--queue-pairs: has no effect: level analytic has no queue pairs",
         "--split: has no effect: level analytic has no queue pairs",
         "--seed 7: has no effect: level analytic draws nothing",
     ]
-    assert list(idle_options(given, job(Op.ALL_REDUCE), NCCL, Transport(queue_pairs=4), "flow", 7)) == []
+    assert list(idle_options(given, job(Op.ALL_REDUCE), NCCL, None, Transport(queue_pairs=4), "flow", 7)) == []
 
 
 def test_a_compute_model_that_no_node_needs() -> None:

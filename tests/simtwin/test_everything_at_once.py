@@ -29,6 +29,7 @@ from simtwin.fabric.schema import (
     LeafSpine,
     Link,
     LoadBalancing,
+    Nic,
     Pfc,
     Priority,
     RailOptimized,
@@ -110,6 +111,15 @@ def fabrics(draw: st.DrawFn) -> Fabric:
             message_latency=Duration(draw(st.sampled_from([0, 500])) * NS),
             doorbell_latency=Duration(draw(st.sampled_from([0, 200])) * NS),
             notification_latency=Duration(draw(st.sampled_from([0, 3000])) * NS),
+        ),
+        nic=draw(
+            st.sampled_from(
+                [
+                    None,
+                    Nic(Duration(200 * NS), Duration(50 * NS), Rate(60 * GBPS), Size(2 * KIB)),
+                    Nic(message_time=Duration(300 * NS)),
+                ]
+            )
         ),
         routing=Routing(Duration(draw(st.sampled_from([0, 20])) * US)),
         fault=faults,

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from genie.config.congestion import Dcqcn, DcqcnTimer, NoControl, Swift
 from genie.config.strict_toml import CHARACTERS_MAX, SettingsError
 from genie.config.units import Duration, Rate, Size
-from simtwin.fabric.reading import FabricError, load_fabric, loopback_fabric, parse_fabric, to_toml, with_host_latency
+from simtwin.fabric.placement import ranks_per_server
+from simtwin.fabric.reading import (
+    FabricError,
+    changed_fabric,
+    load_fabric,
+    loopback_fabric,
+    parse_fabric,
+    to_toml,
+    with_host_latency,
+)
 from simtwin.fabric.schema import (
     Downlink,
     Ecn,
@@ -127,6 +136,13 @@ REFUSED = [
         EXPLICIT.replace('kind = "explicit"', 'kind = "explicit"\nhosts_per_server = 3'),
         3, "topology.hosts_per_server = 3", "does not divide the 2 hosts"
     ),
+    (SINGLE + "[server]\n", 8, "server", "is empty: give gpu, gpus or both"),
+    (SINGLE + "[server]\ngpus = 3\n", 9, "server.gpus = 3", "does not divide the 8 hosts"),
+    (SINGLE + "[server]\ngpus = 0\n", 9, "server.gpus", "from 1 to 1024"),
+    (
+        EXPLICIT.replace('kind = "explicit"', 'kind = "explicit"\nhosts_per_server = 2') + "[server]\ngpus = 1\n",
+        19, "server.gpus = 1", "[topology] has servers of 2 hosts: give one"
+    ),
     (EXPLICIT.replace('"1Gb/s"', '"1Gb/s"\nrate_back = 0', 1), 13, "topology.link[0].rate_back = 0", "above 0"),
 ]  # fmt: skip
 
@@ -139,6 +155,17 @@ def test_errors_name_line_key_and_allowed_value(text: str, line: int, key: str, 
     assert message.startswith(f"f.toml:{line}: {key}")
     assert words in message
     assert "\n" not in message
+
+
+def test_a_scale_up_domain_of_72_gpus() -> None:
+    """On any topology, and as the rails of one; a changed fabric keeps it."""
+    racks = '[topology]\nkind = "fat-tree"\nk = 12\n[link]\nrate = "400Gb/s"\n[server]\ngpu = "gb200"\ngpus = 72\n'
+    found = parse_fabric(racks)
+    assert ranks_per_server(found) == 72
+    assert ranks_per_server(changed_fabric(found, {"transport.mtu": 1024})) == 72
+    rails = '[topology]\nkind = "rail-optimized"\nservers = 2\nrails = 72\nspines = 1\ndomain = {rate = "7.2Tb/s"}\n'
+    assert ranks_per_server(parse_fabric(rails + '[link]\nrate = "400Gb/s"\n')) == 72
+    assert ranks_per_server(parse_fabric(SINGLE)) == 1
 
 
 def test_too_many_hosts_of_a_leaf_spine() -> None:

@@ -38,6 +38,14 @@ REFUSED = [
     ('[[fault]]\nat = "1us"\nlink = "host0->switch"\nrate = "1b/s"', "fault[0].rate = 1b/s: give 10kb/s or more"),
     ('[downlink]\nrate = "1Gb/s"\nburst = "unlimited"', 'downlink.burst = "unlimited": give a size'),
     ("[downlink]\nrate = 100", "downlink.rate = 100 has no unit: give a rate above 0 such as"),
+    # NICs.
+    ('[nic]\nprefetch = "32KiB"', "nic.prefetch takes no time without a rate: give [nic] pcie_rate too"),
+    ('[nic]\nprefetch = "32KiB"\npcie_rate = "unlimited"', "nic.prefetch takes no time without a rate"),
+    ('[nic]\npcie_rate = "1Gb/s"\nprefetch = "unlimited"', 'nic.prefetch = "unlimited": give a size'),
+    ('[nic]\npcie_rate = "1b/s"', "nic.pcie_rate = 1b/s: give 10kb/s or more"),
+    ("[nic]\npcie_rate = 100", "nic.pcie_rate = 100 has no unit: give a rate above 0 such as"),
+    ('[nic]\nmessage_time = "-1ns"', "nic.message_time = '-1ns' is not a number with a unit"),
+    ('[nic]\npcie = "1Gb/s"', "nic.pcie"),
     # Token buckets that would never hold a packet's tokens.
     ('[downlink]\nrate = "1Gb/s"\nburst = "1B"', "downlink.burst = 1 B cannot hold one packet: give 4198 B or more"),
     (

@@ -23,6 +23,7 @@ from twin_fabrics import (
 )
 
 from genie.collectives.nccl.shape import NcclShape
+from genie.collectives.nccl.tuning import Server
 from genie.config.units import Duration, Rate
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
@@ -48,7 +49,21 @@ from simtwin.play.twin import Simulation, SimulationError, Twin
 from simtwin.play.watching import Watch
 
 MIB = 1 << 20
+LEVELS = ("flow", "packet")
 MS_NS = 10**6
+
+
+def test_a_short_message_does_not_overtake_the_full_packets_before_it() -> None:
+    """On store-and-forward links a short packet is sooner through than the last full one of the message before."""
+    far = leaf_spine(2, 1, 1)
+    rows = [(0, 1, 19_200), (0, 1, 64)]
+    starts = [sent["end_ns"] for sent in play(far, messages(*rows, ranks=2)).timeline.to_dicts() if sent["rank"] == 1]
+    assert len(starts) == 2
+    assert starts == sorted(starts)
+    tree = Lowering(nccl=NcclShape(2, "tree", server=Server("h100", "2.30", 450.0, 12.5)))
+    both = [play(leaf_spine(4, 2, 4), collective(Op.ALL_REDUCE, 16, MIB), level, lowering=tree) for level in LEVELS]
+    flow_ns, packet_ns = (int(run.timeline["end_ns"].max()) for run in both)  # type: ignore[arg-type]
+    assert flow_ns == pytest.approx(packet_ns, rel=0.1)
 
 
 def play(fabric: Fabric, workload: Workload, level: str | Level = "flow", **more: Any) -> Simulation:

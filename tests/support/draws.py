@@ -23,8 +23,9 @@ class Drawn:
     root: int
     credit: bool
     splits: NDArray[np.int64] | None = None
+    local: int = 1  # members of a node
 
-    def arguments(self) -> tuple[str, str, int, int, int, int, bool, NDArray[np.int64] | None]:
+    def arguments(self) -> tuple[str, str, int, int, int, int, bool, NDArray[np.int64] | None, int]:
         """As `check` and `lower_all` take them."""
         return (
             self.op,
@@ -35,6 +36,7 @@ class Drawn:
             self.root,
             self.credit,
             self.splits,
+            self.local,
         )
 
 
@@ -62,4 +64,5 @@ def collectives(draw: st.DrawFn, members_max: int = 17, channels_max: int = 8) -
         generator = np.random.default_rng(draw(st.integers(0, 2**32)))
         splits = generator.integers(0, draw(st.sampled_from([2, 9, 10**6])), (members, members))
         splits *= generator.integers(0, 2, (members, members))
-    return Drawn(op, algorithm, members, size, channels, root, credit, splits)
+    local = draw(st.sampled_from([each for each in range(1, members + 1) if members % each == 0]))
+    return Drawn(op, algorithm, members, size, channels, root, credit, splits, local)

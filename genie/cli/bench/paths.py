@@ -16,6 +16,7 @@ import typer
 from genie.bench import perftest_table
 from genie.bench.pair import PairSettings, Test, line_of
 from genie.bench.rank import LINES
+from genie.cli.bench.path_twin import PathAsked, simulate_path
 from genie.cli.bench.runs import (
     FIRST_TWO,
     LEFT_OUT,
@@ -23,6 +24,7 @@ from genie.cli.bench.runs import (
     AsJson,
     Kept,
     Mtu,
+    Simulate,
     check_json,
     check_started_by_hand,
     ends_of,
@@ -43,7 +45,7 @@ from genie.invocation import detail
 from genie.job.job import Job, transports_of
 from genie.job.live_settings import live_settings
 from genie.job.option import NETWORK, OUTPUT, WIRE, Option
-from genie.job.options import LiveOptions, TrafficOptions
+from genie.job.options import LiveOptions, TrafficOptions, TwinOptions
 from genie.live.launch.launcher import mpirun_line, refuse_running, remote_hosts
 from genie.live.parts import PARTS
 from genie.live.transport import VERBS
@@ -63,6 +65,7 @@ genie bench pingpong
 genie bench pingpong -a -n 10000 --hosts hosts/cluster.toml --ends 0,2
 genie bench pingpong -s 4K --rate 1Gb/s --no-offload
 genie bench pingpong --transport verbs --hosts hosts/cluster.toml --ends 0,6
+genie bench pingpong --simulate --fabric FABRIC.toml -s 2
 ```
 """
 WRITE_EXAMPLES = """
@@ -72,13 +75,14 @@ Examples:
 genie bench write
 genie bench write -a --queue-pairs 4 --hosts hosts/cluster.toml --ends 0,2
 genie bench write -s 1M -n 2000 --rate 1Gb/s --report-gbits
+genie bench write --simulate --fabric FABRIC.toml -a -n 100 --depth 1
 ```
 """
 
 PANEL = "Messages"
 # The options of the groups that these benches do not have.
 LEAVE_OUT = LEFT_OUT | {
-    TrafficOptions: without(TrafficOptions, "hosts", "rate", "congestion"),
+    TrafficOptions: without(TrafficOptions, "fabric", "hosts", "rate", "congestion"),
     LiveOptions: LEFT_OUT[LiveOptions] | {"events"},
 }
 
@@ -100,9 +104,16 @@ class PathOptions:
         False
     )
     ends: Annotated[
-        str, Option("Ends of the path: two ranks of the hosts file. The first rank sends first.", NETWORK)
+        str,
+        Option(
+            "Ends of the path: two ranks of the hosts file, or with `--simulate` and no hosts file two hosts of the "
+            "fabric. The first end sends first.",
+            NETWORK,
+        ),
     ] = FIRST_TWO
-    limit: Annotated[float, Option("Time limit in seconds for each size.", PANEL, (), 0.1, 86400)] = 600.0
+    limit: Annotated[
+        float, Option("Time limit in seconds for each size, without `--simulate`.", PANEL, (), 0.1, 86400)
+    ] = 600.0
 
 
 def register(app: typer.Typer) -> None:
@@ -115,6 +126,7 @@ def pingpong(
     path: PathOptions,
     traffic: TrafficOptions,
     live: LiveOptions,
+    simulated: TwinOptions,
     count: Annotated[
         int,
         typer.Option(
@@ -131,17 +143,22 @@ def pingpong(
         ),
     ] = False,
     mtu: Mtu = None,
+    simulate: Simulate = False,
     as_json: AsJson = None,
     out: Kept = None,
 ) -> int:
     """Measure the latency between two ranks, in the columns of ib_write_lat.
 
     The two ranks send WRITE_WITH_IMM messages to each other in turn. The latency is half of a round trip. Both ranks
-    compare the last message of each size with the bytes that were sent.
+    compare the last message of each size with the bytes that were sent. The twin has no bytes to compare.
 
     Exit codes: 0 done, 1 a byte was wrong, a rank died, or a time limit was exceeded.
     """
-    bench = PathBench("pingpong", traffic, live, path.ends, sizes_of(path, "64"), mtu)
+    sizes_bytes = sizes_of(path, "64")
+    if simulate:
+        asked = PathAsked("pingpong", sizes_bytes, count, mtu_from(mtu))
+        return simulate_path(asked, traffic, live, simulated, path.ends, out=out, as_json=as_json)
+    bench = PathBench("pingpong", traffic, live, path.ends, sizes_bytes, mtu)
     return bench.run(out, as_json, rounds=count, limit_s=path.limit, poll=False if events else None)
 
 
@@ -149,6 +166,7 @@ def write(
     path: PathOptions,
     traffic: TrafficOptions,
     live: LiveOptions,
+    simulated: TwinOptions,
     count: Annotated[
         int,
         typer.Option("-n", "--iters", min=1, max=10**8, help="Number of messages of each size.", rich_help_panel=PANEL),
@@ -184,6 +202,7 @@ def write(
         ),
     ] = False,
     mtu: Mtu = None,
+    simulate: Simulate = False,
     as_json: AsJson = None,
     out: Kept = None,
 ) -> int:
@@ -192,11 +211,15 @@ def write(
     The sender measures the average, from its first post to its last completion. The receiver measures the peak, the
     highest rate over a tenth of the messages. With several queue pairs the peak is a lower bound. The receiver compares
     the last message of each size with the bytes that were sent. On verbs the WRITEs carry immediate data, because a
-    receiver gets no completion otherwise.
+    receiver gets no completion otherwise. The twin's WRITEs carry immediate data too.
 
     Exit codes: 0 done, 1 a byte was wrong, a rank died, or a time limit was exceeded.
     """
-    bench = PathBench("write", traffic, live, path.ends, sizes_of(path, "64K"), mtu)
+    sizes_bytes = sizes_of(path, "64K")
+    if simulate:
+        asked = PathAsked("write", sizes_bytes, count, mtu_from(mtu), depth, queue_pairs)
+        return simulate_path(asked, traffic, live, simulated, path.ends, out=out, as_json=as_json, gigabits=gigabits)
+    bench = PathBench("write", traffic, live, path.ends, sizes_bytes, mtu)
     return bench.run(
         out, as_json, gigabits=gigabits, rounds=count, limit_s=path.limit, depth=depth, queue_pairs=queue_pairs
     )
@@ -222,6 +245,10 @@ class PathBench:
         mtu: int | None,
     ) -> None:
         check_started_by_hand(live)
+        if traffic.fabric is not None:
+            raise UsageError(
+                f"--fabric {traffic.fabric}: has an effect with --simulate only: add it, or leave this out"
+            )
         self._test, self._traffic, self._live, self._mtu = test, traffic, live, mtu_from(mtu)
         self._sizes_bytes = sizes_bytes
         self._hosts = ends_of(traffic.hosts, ends, live.udp_port)

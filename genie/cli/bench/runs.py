@@ -160,16 +160,21 @@ def places_of(hosts: Path | None, ranks: int | None, udp_port: int | None) -> Ho
     return hosts_of(TrafficOptions(hosts=hosts), wanted, udp_port)
 
 
+def two_of(ends: str) -> tuple[int, int] | None:
+    """Return the two different numbers of --ends; None if it has none."""
+    match = _ENDS.fullmatch(ends)
+    return None if match is None or int(match[1]) == int(match[2]) else (int(match[1]), int(match[2]))
+
+
 def ends_of(hosts: Path | None, ends: str, udp_port: int) -> Hosts:
     """Return the two ends of a path, which become ranks 0 and 1. `ends`: their ranks in the hosts file, as "0,4"."""
-    if not (match := _ENDS.fullmatch(ends)) or match[1] == match[2]:
+    if (chosen := two_of(ends)) is None:
         raise UsageError(f"--ends {ends}: give two ranks of the hosts file, such as 0,4")
     if hosts is None:
         if ends != FIRST_TWO:
             raise UsageError(f"--ends {ends}: are ranks of a hosts file: give --hosts FILE too")
         return places_of(None, 2, udp_port)
     placed = load_hosts(hosts)
-    chosen = [int(match[1]), int(match[2])]
     if max(chosen) >= placed.ranks:
         raise UsageError(f"--ends {ends}: {hosts} has ranks 0 to {placed.ranks - 1}")
     here, there = (placed.places[rank] for rank in chosen)

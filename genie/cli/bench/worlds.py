@@ -22,6 +22,7 @@ from genie.live.launch.launcher import LaunchError, refuse_running
 from genie.live.settings import RunSettings
 from genie.record import LIVE, TWIN, RecordError, Run, open_run, prepare_folder
 from genie.workload.graph import Workload
+from simtwin.fabric.schema import Host
 from simtwin.play.run import attachment, simulate_to_folder
 from simtwin.play.watching import Watch
 
@@ -157,7 +158,7 @@ class TwinWorld:
 
     def warn(self) -> None:
         """Warn where the hosts' latency is not known, or was measured at another rate."""
-        if self._job.hosts.calibration is None:
+        if self._job.hosts.calibration is None and self._twin.fabric.host == Host() and self._twin.fabric.nic is None:
             lab = self._lab
             how = f"genie lab up {lab}, then genie calibrate --lab {lab}" if lab else "genie calibrate --hosts"
             note(f"no calibrated host latency given: the twin's hosts cost nothing ({how})")

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from genie.collectives.algorithms import RECV, REDUCE, SEND, Steps, StepTimes, no_steps
+from genie.collectives.algorithms import RECV, REDUCE, SEND, Steps, StepTimes
 from genie.collectives.lower import CHANNELS_MAX, LATENCY_BOUND_SHARE_BYTES, LoweringError, block_sizes, lower
 from genie.collectives.nccl import steps as n
-from genie.collectives.nccl.nodes import WORD_BYTES, Edge, Member, template_of, with_delay, with_words
+from genie.collectives.nccl.collnet import collnet_cut, collnet_template, has_collnet
+from genie.collectives.nccl.messages import P2P, bytes_of_messages, costs_of_messages, lower_messages
+from genie.collectives.nccl.nodes import WORD_BYTES, Member, template_of, with_words
 from genie.collectives.nccl.sizes import (
     LONG_CHUNKS,
     PROTOCOLS,
@@ -23,18 +25,21 @@ from genie.collectives.nccl.sizes import (
     Cut,
     cut_of,
     even_shares,
-    message_chunks,
     over_channels,
     own_chunks,
+    pat_cut,
     shared_chunks,
     slices_of,
     tree_chunk_bytes,
 )
+from genie.collectives.nccl.tuner_file import TunerRow
 from genie.collectives.nccl.tuning import (
+    COLLNET,
     LL128,
     NO_COSTS,
     NVLS,
     NVLS_TREE,
+    PAT,
     RING,
     SIMPLE,
     TREE,
@@ -43,27 +48,24 @@ from genie.collectives.nccl.tuning import (
     Server,
     Tuner,
 )
-from genie.collectives.sizes import split_table, table
+from genie.collectives.pat import Aggregation, aggregation, on_channel, steps_of_pat, with_bundles
+from genie.collectives.sizes import table
 from genie.collectives.template import Template
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
-P2P = "p2p"
 # Operation -> NCCL's algorithms; the first applies unless the size is small or NCCL_ALGO names another.
 NCCL_ALGORITHMS: dict[str, tuple[str, ...]] = {
     "all_reduce": (RING, TREE),
-    "all_gather": (RING,),
-    "reduce_scatter": (RING,),
+    "all_gather": (RING, PAT),
+    "reduce_scatter": (RING, PAT),
     "broadcast": (RING,),
     "reduce": (RING,),
     "all_to_all": (P2P,),
     "gather": (P2P,),
     "scatter": (P2P,),
 }
-MESSAGES_AT_ONCE = 8  # pairs of a grouped operation that communicate at the same time
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,10 @@ class NcclShape:
     # GPUs whose costs are played, and whose NCCL chooses algorithm and protocol; None: they take no time.
     server: Server | None = None
     protocols: tuple[str, ...] = ()  # of which `server` chooses; (): all
+    tuner: tuple[TunerRow, ...] = ()  # choices of a tuner's file, before NCCL's own
+    collnet: bool = False  # the switches reduce, and NCCL_COLLNET_ENABLE is 1
+    # (operation, algorithms), for operations of which NCCL_ALGO allows some only.
+    allowed: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.channels <= CHANNELS_MAX:
@@ -101,26 +107,31 @@ def choose_nccl(op: str, members: int, size_bytes: int, shape: NcclShape, local:
     choice. `local`: number of members on each node. Raises LoweringError.
     """
     known = NCCL_ALGORITHMS[op]
+    named = (shape.algorithm,) if op == "all_reduce" and shape.algorithm else dict(shape.allowed).get(op, ())
     if shape.server is not None and members > 1 and size_bytes > 0:
         if known == (P2P,):
-            return Choice(P2P, SIMPLE, shape.channels, _costs_of_messages(op, shape.server, members, local, size_bytes))
-        allowed = (shape.algorithm,) if shape.algorithm in known else WITH_GPUS.get(op, known)
-        if members == local and shape.algorithm == TREE:
-            allowed = (RING,)  # as NCCL, which has no tree inside a server
-        return Tuner(shape.server, op, members, local, shape.channels).choose(
-            size_bytes, tuple(map(str, allowed)), shape.protocols or tuple(PROTOCOLS)
-        )
+            return Choice(P2P, SIMPLE, shape.channels, costs_of_messages(op, shape.server, members, local, size_bytes))
+        tuner = Tuner(shape.server, op, members, local, shape.channels)
+        able = filter(tuner.plays, WITH_GPUS.get(op, known) + (COLLNET if shape.collnet else ()))
+        # Where none of those named is possible, such as a tree inside a server, NCCL has the ring.
+        allowed = tuple(name for name in able if not named or name in named) or (RING,)
+        whole_bytes = size_bytes * members if op == "all_gather" else size_bytes
+        protocols = shape.protocols or tuple(PROTOCOLS)
+        for row in shape.tuner:
+            if row.fits(op, whole_bytes, members, tuner.nodes):
+                # As in NCCL, a row is passed over if its algorithm or protocol is not available here.
+                is_allowed = row.algorithm in allowed and row.protocol in protocols
+                if is_allowed and (choice := tuner.choose_only(whole_bytes, row.algorithm, row.protocol, row.channels)):
+                    return choice
+        return tuner.choose(whole_bytes, allowed, protocols)
+    if named == (PAT,) and members > 1 and local == 1 and size_bytes > 0:
+        return Choice(PAT, SIMPLE, shape.channels)
+    if named and named[0] in COLLNET and shape.collnet and has_collnet(members // local, local) and size_bytes > 0:
+        return Choice(named[0], SIMPLE, shape.channels)
     small = size_bytes // max(members, 1) < LATENCY_BOUND_SHARE_BYTES
-    algorithm = str(shape.algorithm) if shape.algorithm in known else TREE if TREE in known and small else known[0]
+    algorithms = [name for name in known if name in named] or known
+    algorithm = TREE if TREE in algorithms and (small or RING not in algorithms) else RING if RING in known else P2P
     return Choice(algorithm, shape.protocol, shape.channels)
-
-
-def _costs_of_messages(op: str, server: Server, members: int, local: int, size_bytes: int) -> Costs:
-    """Costs of grouped sends and receives, which use the protocol Simple."""
-    tuner = Tuner(server, "all_gather", members, local, 1)
-    share = size_bytes / members if op == "all_to_all" else size_bytes
-    inside_us = tuner.scale_up_us(RING, SIMPLE) + share * (local - 1) / (1000 * server.scale_up_gb_per_s)
-    return replace(tuner.costs_of_messages(), finish_ps=round(inside_us * 1_000_000) if local > 1 else 0)
 
 
 def lower_nccl(
@@ -148,7 +159,9 @@ def lower_nccl(
     at = Member(members, position, local)
     choice = choose_nccl(op, members, _moved_bytes(size_bytes, splits), shape, local)
     if choice.algorithm == P2P:
-        template, sizes = _point_to_point(op, shape, at, size_bytes, root, splits, choice.costs)
+        whole = bytes_of_messages(op, at, size_bytes, splits)
+        relays = shape.pxn and splits is None
+        template, sizes = lower_messages(op, at, whole, shape.p2p_chunk_bytes, root, relays, choice.costs)
     else:
         template, sizes = _in_channels(op, choice, shape, at, size_bytes, root)
     name = f"nccl {choice.algorithm}"
@@ -163,6 +176,10 @@ def _in_channels(
     op: str, choice: Choice, shape: NcclShape, at: Member, size_bytes: int, root: int
 ) -> tuple[Template, NDArray[np.int64]]:
     algorithm, protocol = choice.algorithm, PROTOCOLS[choice.protocol]
+    if algorithm == PAT:
+        return _pat(op, choice, shape, at, size_bytes)
+    if algorithm in COLLNET:
+        return _collnet(choice, shape, at, size_bytes)
     cut = cut_of(op, algorithm, protocol, shape.buffer_bytes)
     if shape.server is not None and algorithm == TREE and choice.protocol == LL128 and size_bytes:
         chunk_bytes = tree_chunk_bytes(cut, size_bytes, choice.channels, at.nodes, at.local)
@@ -189,6 +206,43 @@ def _channels(size_bytes: int, choice: Choice, crossings: int) -> NDArray[np.int
     """Bytes of each channel; at least one channel."""
     shares = (even_shares if choice.even else over_channels)(size_bytes, choice.channels, crossings)
     return shares if len(shares) else np.zeros(1, np.int64)
+
+
+def _collnet(choice: Choice, shape: NcclShape, at: Member, size_bytes: int) -> tuple[Template, NDArray[np.int64]]:
+    shares = _channels(size_bytes, choice, 2)
+    cut = collnet_cut(choice.algorithm, size_bytes, len(shares), at.local, shape.buffer_bytes)
+    chunks = shared_chunks(shares, 1, cut)
+    template = collnet_template(choice.algorithm, at, len(shares), chunks.shape[1], cut, choice.costs)
+    words = np.full(template.blocks - chunks.size, WORD_BYTES, np.int64)
+    return template, np.concatenate((chunks.reshape(-1), words))
+
+
+def _pat(op: str, choice: Choice, shape: NcclShape, at: Member, size_bytes: int) -> tuple[Template, NDArray[np.int64]]:
+    rows = table(op, at.members, at.members, at.position, size_bytes)
+    shares = _channels(int(rows.max()), choice, at.members)
+    cut = pat_cut(op, int(rows.sum()), len(shares), shape.buffer_bytes)
+    chunks = own_chunks(shares, rows, cut)
+    how = aggregation(at.members, cut.chunk_bytes // max(int(shares.max()), 1), STEPS)
+    template = _pat_template(op, at.members, len(shares), chunks.shape[1], how, cut.window, choice.costs)
+    return template, with_bundles(template.bundles, at.members, chunks.reshape(-1))
+
+
+@cache
+def _pat_template(
+    op: str, members: int, channels: int, loops: int, how: Aggregation, window: int, costs: Costs
+) -> Template:
+    steps = steps_of_pat(op, members, how, loops, window, in_order=True)
+    own = loops * members
+    placed = [on_channel(steps, own, members, channel, channels) for channel in range(channels)]
+    bundles = tuple(bundle for _, found in placed for bundle in found)
+    pieces = [
+        (channel, _with_costs(replace(steps, block_base=bases), costs, loops, 1))
+        for channel, (bases, _) in enumerate(placed)
+    ]
+    blocks = (channels * own + members * len(bundles), channels * loops)
+    template = template_of(f"nccl {PAT}", members, pieces, [], blocks, relative=True, costs=costs)
+    # A shorter block may lack its last chunk, and a message of no bytes keeps the order of a reduce-scatter.
+    return replace(template, bundles=bundles, empty_messages=op == "reduce_scatter")
 
 
 @cache
@@ -255,102 +309,3 @@ def _steps(op: str, algorithm: str, at: Member, loops: int, cut: Cut, root: int,
         return n.chain(loops, member(up), member(n.NOBODY if after == first else after), RECV, window)
     up = n.NOBODY if before == first else before
     return n.chain(loops, member(up), member(n.NOBODY if at.node == first else after), REDUCE, window)
-
-
-def _point_to_point(
-    op: str,
-    shape: NcclShape,
-    at: Member,
-    size_bytes: int,
-    root: int,
-    splits: tuple[ArrayLike, ArrayLike] | None,
-    costs: Costs,
-) -> tuple[Template, NDArray[np.int64]]:
-    """Grouped sends and receives, each in chunks; inside a node a one-byte word replaces the message."""
-    if splits is not None:
-        if op != "all_to_all":
-            raise LoweringError(f"{op}: split sizes are for all_to_all only")
-        try:
-            whole = split_table(at.members, splits)
-        except ValueError as error:
-            raise LoweringError(str(error)) from None
-    else:
-        rows = 2 * at.members if op == "all_to_all" else at.members
-        whole = table(op, rows, at.members, at.position, size_bytes)
-    if at.local > 1:
-        # All data of a gather or scatter goes to the root or comes from it.
-        to_root = op != "all_to_all" and at.position != root
-        other = np.full(len(whole), root) if to_root else np.arange(len(whole)) % at.members
-        inside = other // at.local == at.node
-        whole = np.where(inside & (whole > 0), WORD_BYTES, whole)
-    sizes = message_chunks(whole, shape.p2p_chunk_bytes)
-    relays = shape.pxn and at.local > 1 and splits is None
-    template = _message_template(op, at if at.local > 1 or op != "all_to_all" else Member(at.members, 0),
-                                 len(sizes), len(whole), root, relays, costs)  # fmt: skip
-    return template, np.ascontiguousarray(sizes.reshape(-1))
-
-
-@cache
-def _message_template(op: str, at: Member, chunks: int, rows: int, root: int, relays: bool, costs: Costs) -> Template:
-    members, position = at.members, at.position
-    relative = op == "all_to_all" and at.local == 1
-    others = [(root + step) % members for step in range(1, members)]
-    pairs: list[_Pair]
-    if op == "all_to_all":
-        pairs = _exchanges(at, 0 if relative else position, range(1, members))
-    elif op == "gather":
-        pairs = [(n.NOBODY, 0, it, it) for it in others] if position == root else [(root, position, n.NOBODY, 0)]
-    else:
-        pairs = [(it, it, n.NOBODY, 0) for it in others] if position == root else [(n.NOBODY, 0, root, position)]
-    pieces = [_side_by_side(pairs, chunks, rows)] if members > 1 else [no_steps()]
-    edges: list[Edge] = []
-    if op == "all_to_all" and relays:
-        words, relayed = _relayed(at, chunks, rows)
-        pieces = [words, relayed]
-        begins = np.flatnonzero((relayed.action == SEND) & (relayed.deps < 0).all(axis=1))
-        edges = [((1, int(step)), (0, int(word))) for step in begins for word in np.flatnonzero(words.action != SEND)]
-    for steps in pieces if op == "all_to_all" else ():  # data from member j is in block members + j
-        steps.block_base[steps.action != SEND] += members
-    numbered = [(0, _with_costs_of_messages(steps, at, costs)) for steps in pieces]
-    blocks, words_first = (chunks * rows, chunks), len(pieces) - 1
-    return template_of("nccl p2p", members, numbered, edges, blocks, relative=relative, before=words_first, costs=costs)
-
-
-def _with_costs_of_messages(steps: Steps, at: Member, costs: Costs) -> Steps:
-    """Sends with the time of GPUs: over the network, or of all data of a server's members where nothing leaves it."""
-    if costs == NO_COSTS:
-        return steps
-    inside = costs.finish_ps if at.nodes == 1 else 0
-    if at.local == 1:
-        return with_delay(steps, costs.send_ps + costs.receive_ps)
-    crosses = steps.peer % at.members // at.local != at.node
-    none = np.zeros(len(steps.action), np.int64)
-    delay_ps = np.where(steps.action == SEND, np.where(crosses, costs.send_ps + costs.receive_ps, inside), 0)
-    return replace(steps, times=StepTimes(delay_ps, none, none))
-
-
-_Pair: TypeAlias = "tuple[int, int, int, int]"  # send to, its block, receive from, its block
-
-
-def _exchanges(at: Member, position: int, distances: Sequence[int]) -> list[_Pair]:
-    """The sends and receives of a member, by distance."""
-    to = [(position + far) % at.members for far in distances]
-    source = [(position - far) % at.members for far in distances]
-    return list(zip(to, to, source, source, strict=True))
-
-
-def _side_by_side(pairs: Sequence[_Pair], chunks: int, rows: int, copies: int = 1) -> Steps:
-    groups = [pairs[start : start + MESSAGES_AT_ONCE] for start in range(0, len(pairs), MESSAGES_AT_ONCE)]
-    return n.messages(groups, chunks, STEPS, rows, copies) if groups else no_steps()
-
-
-def _relayed(at: Member, chunks: int, rows: int) -> tuple[Steps, Steps]:
-    """With PXN: the words between a node's members, and the messages that leave the node, which wait for the words.
-
-    All messages of a node to a rank go through the member on that rank's rail.
-    """
-    first = at.node * at.local
-    inside = [first + (at.place + step) % at.local for step in range(1, at.local)]
-    words = n.messages([[(it, it, it, it) for it in inside]], 1, STEPS, rows)
-    nodes = _exchanges(at, at.position, [step * at.local for step in range(1, at.nodes)])
-    return words, _side_by_side(nodes, chunks, rows, at.local)

@@ -6,7 +6,7 @@ every other chunk is one step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ SLICE_ALIGNMENT_BYTES = 64  # 16 elements of 4 bytes
 CHUNK_ALIGNMENT_BYTES = 16
 GRAIN_BYTES = 512  # unit of a chunk's size
 PARTS_MAX = 1 << 21  # chunks of one member in a collective
+PAT_CHUNK_MIN_BYTES = 64 << 10
 CHANNEL_TRAFFIC_MIN_BYTES = 32 << 10  # less traffic does not justify another channel
 
 # Ring collectives with chunks of four steps under the protocol Simple.
@@ -72,6 +73,15 @@ def cut_of(op: str, algorithm: str, protocol: Protocol, buffer_bytes: int) -> Cu
     chunk_bytes = step_bytes * slices * steps
     grain_bytes = GRAIN_BYTES if protocol.name == "simple" else 16
     return Cut(max(chunk_bytes // grain_bytes * grain_bytes, grain_bytes), slices, steps)
+
+
+def pat_cut(op: str, size_bytes: int, channels: int, buffer_bytes: int) -> Cut:
+    """Chunk of PAT: a step, or less where a channel would have too few chunks. `size_bytes`: of all blocks together."""
+    cut = cut_of(op, "pat", PROTOCOLS["simple"], buffer_bytes)
+    chunk, chunks = cut.chunk_bytes, 32 if op == "all_gather" else 16
+    while chunk * channels * chunks > size_bytes and chunk > PAT_CHUNK_MIN_BYTES:
+        chunk //= 2
+    return replace(cut, chunk_bytes=max(chunk // GRAIN_BYTES * GRAIN_BYTES, GRAIN_BYTES))
 
 
 def tree_chunk_bytes(cut: Cut, size_bytes: int, channels: int, nodes: int, local: int) -> int:

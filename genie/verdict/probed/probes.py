@@ -24,7 +24,8 @@ from genie.verdict.probed.faults import ProbedFault, fault_suspects
 ROUNDS_MIN = 3  # measurements of a path, for a result
 BEST_MIN = 0.85  # of the expected rate: where no path reaches it, hosts are too busy, or slow, to show anything
 SLOW_SHARE = 0.8  # of a slow path's measurements are below the limit
-UNSTEADY_MIN, UNSTEADY_CHANCE, UNSTEADY_ODDS = 3, 0.02, 0.001
+UNSTEADY_OWN_MIN, UNSTEADY_MIN = 2, 3  # slow rounds of a path, and of both directions of its cables
+UNSTEADY_CHANCE, UNSTEADY_ODDS = 0.02, 0.001
 UNSTEADY_BELOW = 0.87  # of the round's best path
 LONG_SHARE = 0.5  # of the longest time until a train is answered
 QUEUES_MIN, QUEUES_SHARE = 2, 0.6  # trains that found a queue before a link, and their share of those that found any
@@ -140,6 +141,7 @@ class _Test(Struct):
     beside: list[str] = []
     hops_ns: list[int] = []
     trains_ns: list[list[int]] = []
+    full_ns: int = 0
     others: list[str] = []
 
 
@@ -185,7 +187,7 @@ def probes_of(info: dict[str, Any]) -> Probes:
                 tuple(shares),
                 tuple(share / best[at] for share, at in zip(shares, kept, strict=True)),
                 queue_at(test.get("beside") or [], test.get("hops_ns") or [])
-                or queue_often_at(test.get("beside") or [], test.get("trains_ns") or []),
+                or queue_often_at(test.get("beside") or [], test.get("trains_ns") or [], test.get("full_ns") or 0),
                 others=tuple(test.get("others") or ()),
             )
         )
@@ -195,32 +197,40 @@ def probes_of(info: dict[str, Any]) -> Probes:
 def with_unsteady(paths: Sequence[ProbedPath]) -> list[ProbedPath]:
     """Return the paths, with those marked that are slow in some rounds, which chance does not explain.
 
-    Chance: a path is slow as often as the other paths are, and at least in UNSTEADY_CHANCE of the rounds.
+    The two directions of the same cables count together: most faults slow both. Chance: a path is slow as often as the
+    other paths are, and at least in UNSTEADY_CHANCE of the rounds.
     """
     slow = [sum(each < UNSTEADY_BELOW for each in path.beside) for path in paths]
+    cables = [{cable_of(link) for link in path.links} for path in paths]
     found = []
     for number, path in enumerate(paths):
         rounds = len(path.beside)
-        # The other direction of a cable and paths that share a link with this one are no witnesses.
-        own = {cable_of(link) for link in path.links}
-        others = [at for at, each in enumerate(paths) if not own & {cable_of(link) for link in each.links}]
+        # Paths that share a cable with this one are no witnesses.
+        others = [at for at, each in enumerate(cables) if not cables[number] & each]
         usual = sum(slow[at] for at in others) / max(1, sum(len(paths[at].beside) for at in others))
         chance = min(1.0, max(usual, UNSTEADY_CHANCE))
-        tail = sum(comb(rounds, k) * chance**k * (1 - chance) ** (rounds - k) for k in range(slow[number], rounds + 1))
-        is_unsteady = slow[number] >= UNSTEADY_MIN and tail < UNSTEADY_ODDS and slow[number] < SLOW_SHARE * rounds
+        both = [at for at, each in enumerate(cables) if each == cables[number]]
+        of_both = sum(slow[at] for at in both), sum(len(paths[at].beside) for at in both)
+        is_slow = slow[number] >= UNSTEADY_OWN_MIN and of_both[0] >= UNSTEADY_MIN
+        is_unsteady = is_slow and _odds(*of_both, chance) < UNSTEADY_ODDS and slow[number] < SLOW_SHARE * rounds
         found.append(replace(path, at_times=is_unsteady))
     return found
 
 
-def queue_often_at(links: Sequence[str], trains_ns: Sequence[Sequence[int]]) -> str:
+def _odds(slow: int, rounds: int, chance: float) -> float:
+    """Return the probability of so many slow rounds, or more."""
+    return sum(comb(rounds, k) * chance**k * (1 - chance) ** (rounds - k) for k in range(slow, rounds + 1))
+
+
+def queue_often_at(links: Sequence[str], trains_ns: Sequence[Sequence[int]], full_ns: int = 0) -> str:
     """Return the link before which packets queued in most of the trains that found a long queue.
 
     "" where no link stands out. `trains_ns`: see queue_at() for each. While the path is fast, its first shared link has
-    a queue of its own, which is shorter.
+    a queue of its own, which is shorter than `full_ns`.
     """
     ends_ns = sorted((max(train) for train in trains_ns if train), reverse=True)
     longest = ends_ns[min(QUEUES_MIN, len(ends_ns)) - 1] if ends_ns else 0  # not one late answer's
-    long = [train for train in trains_ns if train and max(train) >= LONG_SHARE * longest]
+    long = [train for train in trains_ns if train and max(train) >= max(LONG_SHARE * longest, full_ns)]
     found = Counter(link for train in long if (link := queue_at(links, train)))
     if not found:
         return ""

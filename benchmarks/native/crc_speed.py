@@ -1,4 +1,4 @@
-"""Speed of the native CRC-32 and ICRC on this machine: python benchmarks/crc_speed.py
+"""Speed of the native CRC-32 and ICRC on this machine: python benchmarks/native/crc_speed.py
 
 Best of several runs, with data in the first-level cache. A packet's figure includes encoding its BTH, the flow's state
 and the CRC.

@@ -1,4 +1,4 @@
-"""Comparison of the twin's levels: `python benchmarks/levels.py [--quick] [--aicb DATA] [--json FILE]`.
+"""Comparison of the twin's levels: `python benchmarks/native/levels.py [--quick] [--aicb DATA] [--json FILE]`.
 
 `ring-128`: a ring all-reduce of 1 GiB (--quick: 64 MiB) among 128 ranks at 400 Gb/s. It plays on a leaf-spine and on a
 fat tree, with plain messages and with NCCL's. The target for level flow is within 10 % of level packet and 1,000 times
@@ -21,8 +21,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
-from common.arguments import add_json
 
 from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Duration, Rate, Size
@@ -137,7 +135,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="64 MiB instead of 1 GiB, and no 128 GPUs")
     parser.add_argument("--aicb", type=Path, metavar="DATA", help="shared data with aicb/simAI and simai/")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
-    add_json(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
     given = parser.parse_args()
     if given.one:
         name, level, size, data = given.one
