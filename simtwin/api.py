@@ -57,6 +57,7 @@ class Options(TypedDict, total=False):
     credit: bool
     queue_pairs: int | None
     split: bool | None
+    spray: int | None
     ranks_per_node: int | None
     slice_delay: str | None
     gpu: str | None

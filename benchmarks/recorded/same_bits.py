@@ -116,7 +116,7 @@ def commands() -> Iterator[Command]:
     yield Command("stage", "simulate {data}/stage-generated/moe8 -o {out} --rate 100Gb/s --compute roofline:300,2000")
     yield from conversions()
     yield Command("sweep", "sweep {fabrics}/sweep.toml -o {out} --jobs 1")
-    for name in sorted(path.parent.name for path in RECORDED.glob("*/run.json")):
+    for name in sorted(path.stem for path in RECORDED.glob("*.txt")):
         live, twin = f"{RECORDED}/{name}", f"twin-of-{name}"
         fabric = (RECORDED / f"{name}.txt").read_text().strip()  # of its twin
         yield Command(twin, f"simulate {TRACE} -o {{out}} {fabric} --follow {live}")

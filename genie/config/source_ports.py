@@ -61,6 +61,19 @@ class SourcePorts:
             return FIRST | mixed >> 13 & 0x3FFF
         return self._first + (peer * queue_pairs + connection) % (self._last - self._first + 1)
 
+    def sprayed(self, rank: int, peer: int, count: int, own_qpn: int, peer_qpn: int) -> list[int]:
+        """The `count` ports over which a rank sprays its one queue pair to a peer."""
+        if self.rule == NCCL:  # those that follow on the one of the numbers
+            return [FIRST | rdma_source_port(own_qpn, peer_qpn) + place & 0x3FFF for place in range(count)]
+        return [self.port(rank, peer, place, count, own_qpn, peer_qpn) for place in range(count)]
+
+    def spray_problem(self, spray: int) -> str:
+        """Return why so many ports cannot be taken; "" when they can."""
+        known = self._last - self._first + 1
+        if not self._first or spray <= known:
+            return ""
+        return f"source ports '{self.rule}' are {known}, and packets are sprayed over {spray}: give a longer range"
+
 
 def rdma_source_port(own_qpn: int, peer_qpn: int) -> int:
     """The source port of an RDMA device between two queue pairs with flow label 0."""

@@ -76,6 +76,7 @@ def measure(
         seed=traffic.seed,
         queue_pairs=traffic.queue_pairs,
         split=traffic.split,
+        spray=1,  # the twin of the rings does not know which paths packets take
         congestion=traffic.congestion,
     )
     # Faults and paths are the job's. Its transport, ports and way of waiting are those that are measured.

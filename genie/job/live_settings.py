@@ -10,7 +10,7 @@ import msgspec
 from genie.config.congestion import Control, Hpcc, NoControl, Window, from_plain, name_of, plain
 from genie.config.hosts import Hosts
 from genie.config.nccl import NcclVariables
-from genie.config.source_ports import PAIR
+from genie.config.source_ports import PAIR, SourcePorts
 from genie.errors import UsageError
 from genie.invocation import command
 from genie.job.job import (
@@ -74,6 +74,10 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
         raise UsageError(
             f"{traffic.fabric}: [frame] has another simulator's frames, which no network sends: simulate it"
         )
+    if described.load_balancing.mode == "reps":
+        raise UsageError(
+            f'{traffic.fabric}: [load_balancing] mode = "reps" is for the twin: simulate it, or give --spray'
+        )
     transports = job.transports
     traffic_class = transport.traffic_class or 0 if live.traffic_class is None else live.traffic_class
     settings = RunSettings(
@@ -113,6 +117,10 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
         transports=transports if len(set(transports)) > 1 else [],
         queue_pairs=transport.queue_pairs or 1,
         split=transport.split or False,
+        spray=transport.spray or 1,
+        reordering_packets=pair.reordering_packets
+        if described.load_balancing.reorders
+        else transport.reordering_packets,
         source_ports=live.source_ports,
         trace=trace,
         traffic_class=traffic_class,
@@ -122,6 +130,7 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
         icrc=live.icrc,
         command=command(),
     )
+    _check_spray(settings)
     settings = _with_verbs(settings, hosts, transport, live) if uses_verbs else settings
     _warn(job, settings, transport)
     return msgspec.structs.replace(settings, warnings=kept_warnings())
@@ -220,6 +229,15 @@ def _with_verbs(settings: RunSettings, hosts: Hosts, transport: Transport, live:
         return msgspec.structs.replace(settings, verbs=verbs, devices=devices if any(devices) else [])
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _check_spray(settings: RunSettings) -> None:
+    if settings.spray == 1:
+        return
+    if VERBS in settings.kinds:
+        raise UsageError(f"--spray {settings.spray}: is softroce's, and ranks are on verbs: leave it out")
+    if problem := SourcePorts(settings.source_ports).spray_problem(settings.spray):
+        raise UsageError(f"--spray {settings.spray}: {problem}")
 
 
 def _refuse_softroce_options(settings: RunSettings, live: LiveOptions) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from genie.collectives.nccl.tuning import NEWEST, gpus, versions
-from genie.config.limits import QUEUE_PAIRS_MAX
+from genie.config.limits import QUEUE_PAIRS_MAX, SPRAY_MAX
 from genie.config.source_ports import PAIR, PINNED, SourcePorts
 from genie.errors import UsageError
 from genie.job.option import ADVANCED, FAULTS, NETWORK, TWIN, WIRE, WORKLOAD, Option, check_choices
@@ -179,6 +179,18 @@ class TrafficOptions:
             ("--split/--in-turn",),
             default="the value of the fabric file, otherwise that of an environment variable of NCCL, otherwise "
             "`--in-turn`",
+        ),
+    ] = None
+    spray: Annotated[
+        int | None,
+        Option(
+            "Number of UDP source ports that the packets of each queue pair take in turn. ECMP then spreads the "
+            "packets of one message over several paths. The receiver places each packet by the address that it "
+            "carries, in any order. For softroce and the twin. With 1, packets keep one port and their order.",
+            WIRE,
+            minimum=1,
+            maximum=SPRAY_MAX,
+            default="the value of the fabric file, otherwise 1",
         ),
     ] = None
     congestion: Annotated[

@@ -141,6 +141,8 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     devices: list[str | None] = []  # by rank: devices that override verbs.hca; empty: none
     queue_pairs: int = 1  # between two ranks, per transport
     split: bool = False  # split each message over all of them, instead of sending whole messages on each in turn
+    spray: int = 1  # source ports that the packets of softroce's queue pair take in turn; above 1 it is the only one
+    reordering_packets: int | None = None  # of them: see genie/config/spraying.py
     source_ports: str = "pair"  # of softroce: see genie/config/source_ports.py
     trace: TracePlan | None = None  # learn the paths of queue pairs; None: do not
     traffic_class: int = 0  # of softroce: DSCP in the upper six bits
@@ -161,6 +163,11 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     @property
     def lowering(self) -> Lowering:
         return Lowering(self.channels, self.credit, self.algorithms, self.nccl, self.ranks_per_node)
+
+    @property
+    def ports_each(self) -> int:
+        """The source ports between two ranks, in one direction."""
+        return self.queue_pairs * self.spray
 
     @property
     def kinds(self) -> frozenset[str]:

@@ -116,7 +116,6 @@ void register_live(nb::module_& m) {
                             slots};
             if (self->first_psns.size() != self->qpns.size() ||
                 self->our_first_psns.size() != self->qpns.size() ||
-                self->source_ports.size() != self->qpns.size() ||
                 (self->slots && self->places.size() != self->qpns.size()))
               throw std::invalid_argument("a peer's lists differ in length");
           },

@@ -83,6 +83,8 @@ void register_roce_config(nb::module_& m) {
               "Requests farther ahead are not the peer's; 0: not known.")
       .def_rw("reordering_packets", &QueuePairConfig::reordering_packets)
       .def_rw("selective_repeat", &QueuePairConfig::selective_repeat)
+      .def_rw("spray", &QueuePairConfig::spray, "UDP source ports that packets take in turn.")
+      .def_rw("recycle_ports", &QueuePairConfig::recycle_ports, "Whether senders choose among them by REPS.")
       .def_rw("congestion", &QueuePairConfig::congestion);
 }
 

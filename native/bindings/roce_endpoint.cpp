@@ -8,6 +8,7 @@
 #include "bindings/bindings.hpp"
 #include "bindings/roce_config.hpp"
 #include "roce/queue_pair.hpp"
+#include "roce/spraying.hpp"
 
 namespace genie::bindings {
 namespace {
@@ -57,6 +58,7 @@ struct Endpoint {
     return true;
   }
   bool place(QueuePair&, const Packet& packet, std::uint64_t address) {
+    if (packet.placed) return packet.remote_address == address;
     effects.append(nb::make_tuple("place", address, packet.payload_bytes, packet.psn));
     return true;
   }
@@ -118,6 +120,8 @@ void register_packet(nb::module_& m) {
                               congested,
                               echo,
                               false,
+                              false,
+                              0,
                               psn,
                               payload_bytes,
                               immediate,
@@ -140,6 +144,7 @@ void register_packet(nb::module_& m) {
       .def_ro("syndrome", &Packet::syndrome)
       .def_ro("msn", &Packet::msn)
       .def_ro("immediate", &Packet::immediate)
+      .def_ro("port", &Packet::port, "Which of its queue pair's source ports it leaves by, from 0.")
       .def_ro("rkey", &Packet::rkey)
       .def_ro("message_bytes", &Packet::message_bytes)
       .def_ro("remote_address", &Packet::remote_address)
@@ -147,11 +152,22 @@ void register_packet(nb::module_& m) {
       .def("__repr__", &text_of);
 }
 
+void register_recycled_ports(nb::module_& m) {
+  using namespace nb::literals;
+  using roce::RecycledPorts;
+  nb::class_<RecycledPorts>(m, "RecycledPorts", "The source ports of a sender by REPS; times in ps.")
+      .def(nb::init<std::uint64_t>(), "seed"_a)
+      .def("next", &RecycledPorts::next, "ports"_a, "The port of the next packet, of so many.")
+      .def("acknowledged", &RecycledPorts::acknowledged, "port"_a, "marked"_a, "now_ps"_a, "window_packets"_a)
+      .def("failed", &RecycledPorts::failed, "now_ps"_a, "A timeout: nothing is drawn for a while.");
+}
+
 }  // namespace
 
 void register_roce_endpoint(nb::module_& m) {
   using namespace nb::literals;
   register_packet(m);
+  register_recycled_ports(m);
   nb::class_<Endpoint>(m, "QueuePair",
                        "One end of a reliable connection, driven by hand; times in ps. What it does is noted "
                        "until effects() is called.")

@@ -90,7 +90,8 @@ nb::bytes encode(const nb::kwargs& kwargs) {
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
   std::vector<std::byte> packet(roce::packet_bytes(header) + roce::kMaxHeaderBytes);
   const std::size_t header_bytes = roce::encode_headers(header, packet);
-  if (header_bytes == 0) refuse("opcode is neither of the reliable connection nor a CNP");
+  if (header_bytes == 0)
+    refuse("opcode is neither of the reliable connection nor a CNP nor of a sprayed WRITE");
   packet.resize(roce::packet_bytes(header));
   if (payload.size() != 0) std::memcpy(packet.data() + header_bytes, payload.data(), payload.size());
   const std::uint64_t icrc = fields.contains("icrc") ? checked(fields["icrc"], "icrc", 0xFFFF'FFFF) : 0;

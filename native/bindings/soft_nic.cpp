@@ -146,7 +146,7 @@ void register_soft_nic(nb::module_& m) {
                                   {.address = address_of(address),
                                    .qpn = qpn,
                                    .first_psn = peer_first_psn,
-                                   .source_port = source_port,
+                                   .source_ports = {source_port},
                                    .exact_port = exact_port,
                                    .foreign = foreign}));
             check(e.nic().open_path(id));
@@ -246,12 +246,14 @@ void register_soft_nic(nb::module_& m) {
           "open_path",
           [](Endpoint& e, std::uint32_t id) {
             check(e.nic().open_path(known(e, id)));
-            return e.nic().source_port(id);
+            return e.nic().source_ports(id).front();
           },
           "queue_pair"_a, "Open the socket that it sends from; its UDP port.")
       .def(
           "expect_port",
-          [](Endpoint& e, std::uint32_t id, std::uint16_t port) { e.nic().expect_port(known(e, id), port); },
+          [](Endpoint& e, std::uint32_t id, std::uint16_t port) {
+            e.nic().expect_ports(known(e, id), {port});
+          },
           "queue_pair"_a, "port"_a, "Refuse what its peer's address sends from another UDP port; 0: nothing.")
       .def_prop_ro(
           "memory",

@@ -199,6 +199,7 @@ void register_twin(nb::module_& m) {
           [](Network& n, const std::string& mode, std::int64_t flowlet_gap_ps) {
             using twin::Balance;
             const std::pair<const char*, Balance> modes[] = {{"ecmp", Balance::kPath},
+                                                             {"reps", Balance::kPath},
                                                              {"flowlet", Balance::kFlowlet},
                                                              {"spray", Balance::kSpray},
                                                              {"round-robin", Balance::kRoundRobin},
@@ -254,10 +255,12 @@ void register_twin(nb::module_& m) {
       .def("set_source_ports", &set_source_ports, "rule"_a, "first"_a = 0xC000, "last"_a = 0xFFFF)
       .def(
           "pin",
-          [](Network& n, std::int32_t from, std::int32_t to, std::vector<std::uint32_t> links) {
-            n.pinned.push_back({from, to, std::move(links)});
-          },
-          "source"_a, "target"_a, "links"_a, "A path that a pair of hosts keeps to.")
+          [](Network& n, std::int32_t from, std::int32_t to, std::vector<std::uint32_t> links,
+             std::int32_t port) { n.pinned.push_back({from, to, std::move(links), port}); },
+          "source"_a, "target"_a, "links"_a, "port"_a = -1,
+          "A path that a pair of hosts keeps to; `port`: of a sprayed queue pair, only what leaves by this "
+          "of "
+          "its source ports, from 0.")
       .def(
           "add_routes",
           [](Network& n, const Column<std::int32_t>& group_of_host, const Column<std::int64_t>& route_start,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "live/verify_pattern.hpp"
 #include "walker/parts.hpp"
@@ -13,6 +14,9 @@ namespace {
 constexpr TimePs kTimerQuantum = 40 * kPsPerUs;  // least time between two wake-ups for sleeps
 constexpr std::size_t kEagerSockets = 256;  // opened before the run, where a socket for each is not too many
 
+// Of an address in the memory. Above them the WRITEs of a sprayed run have the number of their message: its
+// packets may come before those of the message before, and are checked as they come.
+constexpr std::uint32_t kPlaceBits = 32;
 // Of a rank's FIFO, beside its memory's.
 std::uint32_t fifo_rkey_of(std::uint32_t rkey) { return rkey == 0xFFFFFFFFu ? 1 : rkey + 1; }
 
@@ -23,6 +27,7 @@ NicConfig nic_of(const EngineConfig& config) {
   nic.readable_bytes = 0;
   nic.fifo_rkey = fifo_rkey_of(config.nic.rkey);
   nic.memory_bytes = 2 * config.message_max_bytes + kPatternBytes;
+  if (config.queue_pair.spray > 1) nic.address_bits = kPlaceBits;
   return nic;
 }
 
@@ -33,7 +38,7 @@ Engine::Engine(const EngineConfig& config) : config_(config), nic_(nic_of(config
 }
 
 std::string Engine::connect(const std::vector<Peer>& peers) {
-  const std::uint32_t each = config_.spread.queue_pairs;
+  const std::uint32_t each = config_.spread.queue_pairs, sprayed = config_.queue_pair.spray;
   if (peers.size() * each > 0x10000)
     return std::to_string(peers.size()) + " ranks with " + std::to_string(each) +
            " queue pairs each are more than a queue pair number can tell apart (65,536)";
@@ -59,16 +64,20 @@ std::string Engine::connect(const std::vector<Peer>& peers) {
     link.posted.resize(each);
     link.delivered.resize(each);
     if (number == config_.rank) continue;
+    if (peer.source_ports.size() != each * sprayed)
+      return "sends to rank " + std::to_string(rank) + " from " + std::to_string(each * sprayed) +
+             " source ports, and was given " + std::to_string(peer.source_ports.size());
     for (std::uint32_t at = 0; at < each; ++at) {
       const auto id = static_cast<std::uint32_t>(at * peers.size() + rank);
+      const auto first_port = peer.source_ports.begin() + static_cast<std::ptrdiff_t>(at * sprayed);
       const Remote remote{.address = peer.address,
                           .qpn = peer.qpns.at(at),
                           .first_psn = peer.first_psns.at(at),
-                          .source_port = peer.source_ports.at(at),
+                          .source_ports = {first_port, first_port + static_cast<std::ptrdiff_t>(sprayed)},
                           .exact_port = peer.exact_ports,
                           .foreign = peer.foreign};
       std::string error = nic_.connect(id, peer.our_first_psns.at(at), remote);
-      if (error.empty() && peers.size() * each <= kEagerSockets) error = nic_.open_path(id);
+      if (error.empty() && peers.size() * each * sprayed <= kEagerSockets) error = nic_.open_path(id);
       if (!error.empty()) return error;
       nic_.set_path_faults(id, &link.loss, 0);
     }
@@ -206,6 +215,7 @@ void Engine::send(const Operation& operation) {
         const std::uint64_t skipped = link.slots ? 0 : offset;
         const std::uint64_t place = link.slots ? link.places[at] + message % link.slots * link.slot_bytes
                                                : link.memory_address + offset;
+        const std::uint64_t number = is_sprayed() ? std::uint64_t{message} << kPlaceBits : 0;
         const std::string problem = nic_.post(
             static_cast<std::uint32_t>(at * links_.size()) + static_cast<std::uint32_t>(operation.peer),
             {.verb = roce::Verb::kWriteImm,
@@ -213,7 +223,7 @@ void Engine::send(const Operation& operation) {
              .size_bytes = static_cast<std::uint32_t>(part_bytes),
              .immediate = operation.tag,
              .local_address = config_.message_max_bytes + from + skipped,
-             .remote_address = place,
+             .remote_address = number | place,
              .rkey = link.rkey});
         if (!problem.empty() && error_.empty()) error_ = cannot_send(operation.peer, ": " + problem);
       });
@@ -262,6 +272,9 @@ void Engine::delivered(std::uint32_t queue_pair, const roce::Delivery& delivery,
     return;
   }
   const std::uint32_t at = spread_index(queue_pair);
+  // A message that was checked as another has been checked for nothing.
+  if (config_.verify && is_sprayed() && delivery.remote_address >> kPlaceBits != link.delivered[at])
+    counters_.wrong_bytes += delivery.size_bytes;
   ++link.delivered[at];
   link.spread.arrived(
       at,
@@ -281,12 +294,14 @@ void Engine::placed(std::uint32_t queue_pair, std::uint64_t address, std::span<c
   if (!config_.verify) return;
   const std::int32_t peer = rank_of(queue_pair);
   const std::uint32_t at = spread_index(queue_pair);
-  const std::uint32_t message = links_[static_cast<std::size_t>(peer)].delivered[at];
+  const std::uint32_t message = is_sprayed() ? static_cast<std::uint32_t>(address >> kPlaceBits)
+                                             : links_[static_cast<std::size_t>(peer)].delivered[at];
+  const std::uint64_t place = address & ((std::uint64_t{1} << kPlaceBits) - 1);
   const std::span<const std::byte> memory = nic_.memory();
   const std::size_t begin =
-      config_.message_max_bytes + pattern_phase(peer, config_.rank, at, message) + address;
+      config_.message_max_bytes + pattern_phase(peer, config_.rank, at, message) + place;
   const auto expected = memory.subspan(begin, bytes.size());
-  const auto found = memory.subspan(address, bytes.size());
+  const auto found = memory.subspan(place, bytes.size());
   counters_.verified_bytes += bytes.size();
   if (std::memcmp(expected.data(), found.data(), bytes.size()) == 0) return;
   for (std::size_t byte = 0; byte < bytes.size(); ++byte)
@@ -326,21 +341,24 @@ void Engine::delay_path(std::int32_t peer, TimePs delay) {
 std::vector<std::uint16_t> Engine::source_ports(std::int32_t peer) const {
   std::vector<std::uint16_t> ports;
   for (std::size_t id = static_cast<std::size_t>(peer); id < nic_.queue_pairs(); id += links_.size())
-    ports.push_back(nic_.source_port(static_cast<std::uint32_t>(id)));
+    std::ranges::copy(nic_.source_ports(static_cast<std::uint32_t>(id)), std::back_inserter(ports));
   return ports;
 }
 
 std::vector<std::uint16_t> Engine::certain_ports(std::int32_t peer) const {
   std::vector<std::uint16_t> ports;
   for (std::size_t id = static_cast<std::size_t>(peer); id < nic_.queue_pairs(); id += links_.size())
-    ports.push_back(nic_.certain_port(static_cast<std::uint32_t>(id)));
+    std::ranges::copy(nic_.certain_ports(static_cast<std::uint32_t>(id)), std::back_inserter(ports));
   return ports;
 }
 
 void Engine::expect_ports(std::int32_t peer, const std::vector<std::uint16_t>& ports) {
-  for (std::size_t at = 0; at < ports.size(); ++at) {
+  const std::size_t each = config_.queue_pair.spray;
+  for (std::size_t at = 0; (at + 1) * each <= ports.size(); ++at) {
     const std::size_t id = at * links_.size() + static_cast<std::size_t>(peer);
-    if (id < nic_.queue_pairs()) nic_.expect_port(static_cast<std::uint32_t>(id), ports[at]);
+    const auto first = ports.begin() + static_cast<std::ptrdiff_t>(at * each);
+    if (id < nic_.queue_pairs())
+      nic_.expect_ports(static_cast<std::uint32_t>(id), {first, first + static_cast<std::ptrdiff_t>(each)});
   }
 }
 

@@ -38,7 +38,7 @@ struct Peer {
   std::vector<std::uint32_t> qpns;  // those that we send to, one for each of the connection's queue pairs
   std::vector<std::uint32_t> first_psns;      // of what it sends to us
   std::vector<std::uint32_t> our_first_psns;  // of what we send to it
-  std::vector<std::uint16_t> source_ports;    // of what we send to it
+  std::vector<std::uint16_t> source_ports;    // of what we send to it; those of a sprayed queue pair together
   std::uint32_t window_packets = 0;           // what it has under way at most; 0: not known
   bool exact_ports = false;                   // these, whoever else has them
   std::uint32_t rkey = 0;
@@ -138,6 +138,7 @@ class Engine final : private NicOwner {
   std::string cannot_send(std::int32_t peer, const std::string& problem) const;
   std::string name_of(std::uint32_t queue_pair) const;
   std::uint32_t spread_index(std::uint32_t queue_pair) const;
+  bool is_sprayed() const { return config_.queue_pair.spray > 1; }
 
   EngineConfig config_;
   std::deque<Link> links_;  // index: rank, our own included but unused

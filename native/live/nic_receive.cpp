@@ -148,7 +148,8 @@ SoftNic::Connection* SoftNic::connection_of(const roce::PacketHeader& header, co
     return nullptr;
   }
   Connection& connection = connections_[id];
-  if (connection.remote.peer_port != 0 && connection.remote.peer_port != port_of(incoming.from)) {
+  const std::vector<std::uint16_t>& ports = connection.remote.peer_ports;
+  if (!ports.empty() && std::find(ports.begin(), ports.end(), port_of(incoming.from)) == ports.end()) {
     turn_away(counters_.wrong_port, "wrong_port", incoming);
     return nullptr;
   }
@@ -185,21 +186,29 @@ void SoftNic::refused_packet(std::uint32_t queue_pair, const roce::Packet& packe
   ended_->text += detail;
 }
 
+// What ICRCs of the packet's five-tuple begin with.
+const roce::IcrcFlow& SoftNic::flow_from(Connection& connection, const Incoming& incoming) {
+  const std::uint16_t port = port_of(incoming.from);
+  const auto known = std::find_if(connection.ins.begin(), connection.ins.end(), [&](const In& in) {
+    return in.port == port && in.fragmentable == incoming.fragmentable;
+  });
+  if (known != connection.ins.end()) return known->flow;
+  if (connection.ins.size() < connection.outs.size()) connection.ins.emplace_back();
+  In& in = connection.ins[connection.next_in++ % connection.ins.size()];
+  in = {port, incoming.fragmentable,
+        icrc_flow(connection.remote.address, port, config_.address, config_.port, !incoming.fragmentable)};
+  return in.flow;
+}
+
 // A plain socket does not show the IPv4 identification. Ours is 0, or the segment's number in an offloaded
 // send; of another stack's any is taken that makes the ICRC right, which checks 16 of its 32 bits.
 bool SoftNic::icrc_right(Connection& connection, const Incoming& incoming) {
-  const std::uint16_t from_port = port_of(incoming.from);
-  if (connection.in_flow_port != from_port || connection.in_flow_fragmentable != incoming.fragmentable) {
-    connection.in_flow = icrc_flow(connection.remote.address, from_port, config_.address, config_.port,
-                                   !incoming.fragmentable);
-    connection.in_flow_port = from_port;
-    connection.in_flow_fragmentable = incoming.fragmentable;
-  }
+  const roce::IcrcFlow& flow = flow_from(connection, incoming);
   const std::span<const std::byte> covered = incoming.bytes.first(incoming.bytes.size() - roce::kIcrcBytes);
   const std::uint32_t carried = roce::load_icrc(incoming.bytes.data() + covered.size());
-  if (connection.in_flow.icrc_of(covered, incoming.identification) == carried) return true;
+  if (flow.icrc_of(covered, incoming.identification) == carried) return true;
   if (incoming.identified) return false;
-  const std::optional<std::uint16_t> identification = connection.in_flow.identification_of(covered, carried);
+  const std::optional<std::uint16_t> identification = flow.identification_of(covered, carried);
   if (!identification) return false;
   if (!connection.remote.foreign) return *identification < kSegmentsMax;
   ++counters_.identifications_unseen;

@@ -24,7 +24,8 @@ struct SoftNic::Sink {
   }
   bool may_write(roce::QueuePair&, std::uint32_t rkey, std::uint64_t address, std::uint32_t size_bytes) {
     if (is_fifo(rkey)) return size_bytes == kFifoEntryBytes && address % kFifoEntryBytes == 0;
-    return rkey == nic.config_.rkey && nic.holds(address, size_bytes, nic.config_.writable_bytes);
+    return rkey == nic.config_.rkey &&
+           nic.holds(nic.in_memory(address), size_bytes, nic.config_.writable_bytes);
   }
   bool may_read(roce::QueuePair&, std::uint32_t rkey, std::uint64_t address, std::uint32_t size_bytes) {
     return rkey == nic.config_.rkey && nic.holds(address, size_bytes, nic.config_.readable_bytes);
@@ -51,8 +52,11 @@ struct SoftNic::Sink {
     } else if (roce::has_reth(packet.opcode) && is_fifo(packet.rkey)) {
       return true;
     }
-    if (!nic.holds(address, nic.payload_.size(), nic.memory_.size())) return false;
-    std::memcpy(nic.memory_.data() + address, nic.payload_.data(), nic.payload_.size());
+    if (roce::is_sprayed(packet.opcode) && packet.remote_address != address) return false;
+    if (packet.placed) return true;
+    const std::uint64_t at = nic.in_memory(address);
+    if (!nic.holds(at, nic.payload_.size(), nic.memory_.size())) return false;
+    std::memcpy(nic.memory_.data() + at, nic.payload_.data(), nic.payload_.size());
     nic.owner_.placed(queue_pair.id(), address, nic.payload_);
     return true;
   }

@@ -99,6 +99,7 @@ void SoftNic::build(const roce::Packet& packet, std::uint32_t connection, TimePs
   header.imm = packet.immediate;
   out.departure = departure;
   out.connection = connection;
+  out.port = packet.port;
   out.header_bytes = static_cast<std::uint32_t>(roce::encode_headers(header, out.header));
   out.payload_bytes = packet.payload_bytes;
   out.payload = memory_.data() + packet.local_address;
@@ -153,7 +154,8 @@ std::size_t SoftNic::run_length(std::size_t first) const {
   while (config_.offload && first + count < batch_.size() && count < kSegmentsMax) {
     const Datagram& next = batch_[first + count];
     const std::size_t size = next.size();
-    if (next.connection != batch_[first].connection || size > segment || total + size > kSegmentBytesMax)
+    if (next.connection != batch_[first].connection || next.port != batch_[first].port || size > segment ||
+        total + size > kSegmentBytesMax)
       break;
     total += size;
     ++count;
@@ -166,7 +168,8 @@ std::size_t SoftNic::run_length(std::size_t first) const {
 std::size_t SoftNic::send_run(std::size_t first) {
   const Datagram& head = batch_[first];
   const Connection& connection = connections_[head.connection];
-  if (connection.sender == kNoSender && !open_sender_of(head.connection)) return 1;
+  const Out& out = connection.outs[head.port];
+  if (out.sender == kNoSender && !open_sender(head.connection, head.port)) return 1;
   const std::size_t count = run_length(first);
   iovec vectors[kSegmentsMax * 3];
   std::byte trailers[kSegmentsMax][8];
@@ -175,8 +178,8 @@ std::size_t SoftNic::send_run(std::size_t first) {
     Datagram& datagram = batch_[first + at];
     const std::uint32_t pad = roce::pad_bytes(datagram.payload_bytes);
     const std::uint32_t icrc =
-        connection.out_flow.icrc({datagram.header.data(), datagram.header_bytes},
-                                 {datagram.payload, datagram.payload_bytes}, static_cast<std::uint16_t>(at));
+        out.flow.icrc({datagram.header.data(), datagram.header_bytes},
+                      {datagram.payload, datagram.payload_bytes}, static_cast<std::uint16_t>(at));
     std::memset(trailers[at], 0, pad);
     roce::store_icrc(icrc, trailers[at] + pad);
     vectors[used++] = {datagram.header.data(), datagram.header_bytes};
@@ -201,7 +204,7 @@ std::size_t SoftNic::send_run(std::size_t first) {
     const auto value = static_cast<std::uint16_t>(head.size());
     std::memcpy(CMSG_DATA(item), &value, sizeof value);
   }
-  const ssize_t sent = sendmsg(senders_[connection.sender].socket.get(), &message, MSG_NOSIGNAL);
+  const ssize_t sent = sendmsg(senders_[out.sender].socket.get(), &message, MSG_NOSIGNAL);
   ++counters_.send_calls;
   if (sent < 0) return refused(head.connection, count, errno);
   counters_.datagrams_sent += count;

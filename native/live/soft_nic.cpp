@@ -84,6 +84,9 @@ std::string SoftNic::connect(std::uint32_t queue_pair, std::uint32_t first_psn, 
     return remote.address.text() + " is not of the same address family as " + config_.address.text();
   connection.queue_pair = roce::QueuePair(*connection.config, queue_pair, first_psn, remote.first_psn);
   connection.remote = remote;
+  connection.remote.source_ports.resize(std::max<std::size_t>(connection.config->spray, 1));
+  connection.outs.assign(connection.remote.source_ports.size(), {});
+  connection.ins.clear();
   connection.connected = true;
   return "";
 }
@@ -140,43 +143,61 @@ void SoftNic::sleep(TimePs now, TimePs until) {
 }
 
 // Sockets for sending are opened when first used: idle queue pairs cost none.
-bool SoftNic::open_sender_of(std::uint32_t id) {
+bool SoftNic::open_sender(std::uint32_t id, std::uint32_t number) {
   Connection& connection = connections_[id];
-  std::uint16_t port = connection.remote.source_port;
+  Out& out = connection.outs[number];
+  std::uint16_t port = connection.remote.source_ports[number];
   const bool exact = connection.remote.exact_port;
   const auto known = std::find_if(senders_.begin(), senders_.end(),
                                   [&](const Sender& sender) { return exact && sender.port == port; });
-  connection.sender = static_cast<std::uint32_t>(known - senders_.begin());
+  out.sender = static_cast<std::uint32_t>(known - senders_.begin());
   if (known == senders_.end()) {
     const bool ect = congestion::needs_marks(connection.config->congestion.control);
     const auto traffic_class = static_cast<std::uint8_t>((config_.traffic_class & 0xFC) | (ect ? kEct0 : 0));
     std::string error;
-    Socket socket = open_sender(config_.address, port, exact, traffic_class, error);
+    Socket socket = live::open_sender(config_.address, port, exact, traffic_class, error);
     if (!socket.open()) {
-      connection.sender = kNoSender;
+      out.sender = kNoSender;
       if (!error_) error_ = SendError{id, error};
       return false;
     }
     senders_.push_back({port, std::move(socket)});
   }
-  connection.out_flow = icrc_flow(config_.address, port, connection.remote.address, config_.port);
+  out.flow = icrc_flow(config_.address, port, connection.remote.address, config_.port);
   return true;
 }
 
 std::string SoftNic::open_path(std::uint32_t queue_pair) {
-  if (connections_[queue_pair].sender != kNoSender || open_sender_of(queue_pair)) return "";
-  return error_->text;
+  for (std::uint32_t number = 0; number < connections_[queue_pair].outs.size(); ++number) {
+    if (connections_[queue_pair].outs[number].sender == kNoSender && !open_sender(queue_pair, number))
+      return error_->text;
+  }
+  return "";
 }
 
-std::uint16_t SoftNic::source_port(std::uint32_t queue_pair) const {
-  const Connection& connection = connections_[queue_pair];
-  return connection.sender == kNoSender ? connection.remote.source_port : senders_[connection.sender].port;
+void SoftNic::expect_ports(std::uint32_t queue_pair, const std::vector<std::uint16_t>& ports) {
+  const bool any = std::find(ports.begin(), ports.end(), std::uint16_t{0}) != ports.end();
+  connections_[queue_pair].remote.peer_ports = any ? std::vector<std::uint16_t>{} : ports;
 }
 
-std::uint16_t SoftNic::certain_port(std::uint32_t queue_pair) const {
+std::vector<std::uint16_t> SoftNic::source_ports(std::uint32_t queue_pair) const {
   const Connection& connection = connections_[queue_pair];
-  const bool certain = connection.sender != kNoSender || connection.remote.exact_port;
-  return connection.connected && certain ? source_port(queue_pair) : 0;
+  std::vector<std::uint16_t> ports = connection.remote.source_ports;
+  for (std::size_t number = 0; number < connection.outs.size(); ++number) {
+    const std::uint32_t sender = connection.outs[number].sender;
+    if (sender != kNoSender) ports[number] = senders_[sender].port;
+  }
+  return ports;
+}
+
+std::vector<std::uint16_t> SoftNic::certain_ports(std::uint32_t queue_pair) const {
+  const Connection& connection = connections_[queue_pair];
+  std::vector<std::uint16_t> ports = source_ports(queue_pair);
+  for (std::size_t number = 0; number < ports.size(); ++number) {
+    const bool opened = number < connection.outs.size() && connection.outs[number].sender != kNoSender;
+    if (!connection.connected || !(opened || connection.remote.exact_port)) ports[number] = 0;
+  }
+  return ports;
 }
 
 roce::QueuePairCounters SoftNic::totals() const {

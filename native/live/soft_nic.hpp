@@ -47,17 +47,20 @@ struct NicConfig {
   std::uint32_t fifo_rkey = 0;  // of a FIFO without memory, whose entries of 64 B the owner hears of; 0: none
   std::uint64_t memory_bytes = 1 << 20;
   std::uint64_t writable_bytes = 1 << 20, readable_bytes = 0;  // by peers that know the rkey, from address 0
+  // Of an address that peers write to; the bits above are for the owner alone, who hears of them.
+  std::uint32_t address_bits = 64;
 };
 
 // The other end of a connection.
 struct Remote {
   IpAddress address;
   std::uint32_t qpn = 0;
-  std::uint32_t first_psn = 0;    // of what it sends to us
-  std::uint16_t source_port = 0;  // of what we send to it
-  std::uint16_t peer_port = 0;    // of what it sends to us, and of nothing else; 0: any
-  bool exact_port = false;        // that one, whoever else has it; otherwise the next that is free
-  bool foreign = false;           // no softroce: its IP identifications are unknown
+  std::uint32_t first_psn = 0;  // of what it sends to us
+  std::vector<std::uint16_t> source_ports = {
+      0};                                      // of what we send to it: as many as its queue pair sprays over
+  std::vector<std::uint16_t> peer_ports = {};  // of what it sends to us, and of nothing else; empty: any
+  bool exact_port = false;  // these, whoever else has them; otherwise the next that are free
+  bool foreign = false;     // no softroce: its IP identifications are unknown
 };
 
 // Where a SEND's payload goes, or what an immediate uses up.
@@ -113,12 +116,10 @@ class SoftNic {
   std::uint32_t add_queue_pair(const roce::QueuePairConfig& config, bool receives_counted);
   std::uint32_t qpn(std::uint32_t queue_pair) const { return numbers_.number(queue_pair); }
   std::string connect(std::uint32_t queue_pair, std::uint32_t first_psn, const Remote& remote);
-  // Opens the socket that the queue pair sends from, otherwise done at its first packet.
+  // Opens the sockets that the queue pair sends from, otherwise done at its first packets.
   std::string open_path(std::uint32_t queue_pair);
-  // From now on its peer's packets come from this UDP port; 0: from any.
-  void expect_port(std::uint32_t queue_pair, std::uint16_t port) {
-    connections_[queue_pair].remote.peer_port = port;
-  }
+  // From now on its peer's packets come from these UDP ports; one that is 0: from any.
+  void expect_ports(std::uint32_t queue_pair, const std::vector<std::uint16_t>& ports);
   // "" or why not: a place outside of the memory.
   std::string post(std::uint32_t queue_pair, const roce::SendRequest& request);
   std::string post_receive(std::uint32_t queue_pair, const Receive& receive);
@@ -141,9 +142,9 @@ class SoftNic {
   }
   std::size_t queue_pairs() const { return connections_.size(); }
   const Remote& remote(std::uint32_t queue_pair) const { return connections_[queue_pair].remote; }
-  std::uint16_t source_port(std::uint32_t queue_pair) const;
+  std::vector<std::uint16_t> source_ports(std::uint32_t queue_pair) const;
   // The same, or 0 where another may take its place when the socket is opened.
-  std::uint16_t certain_port(std::uint32_t queue_pair) const;
+  std::vector<std::uint16_t> certain_ports(std::uint32_t queue_pair) const;
 
   // A send that the system refuses for good.
   struct SendError {
@@ -179,9 +180,19 @@ class SoftNic {
   const std::vector<TraceEntry>& trace() const { return trace_; }
 
  private:
+  static constexpr std::uint32_t kNoSender = ~std::uint32_t{0};
   struct ReceiveQueue {
     std::deque<Receive> posted;
     Receive current;  // of the message that is arriving
+  };
+  struct Out {  // a source port
+    std::uint32_t sender = kNoSender;
+    roce::IcrcFlow flow;
+  };
+  struct In {  // a source port of the peer's
+    std::uint16_t port = 0;
+    bool fragmentable = false;
+    roce::IcrcFlow flow;
   };
   struct Connection {
     explicit Connection(roce::QueuePair pair) : queue_pair(std::move(pair)) {}
@@ -189,10 +200,9 @@ class SoftNic {
     Remote remote;
     const roce::QueuePairConfig* config = nullptr;
     bool connected = false;
-    roce::IcrcFlow out_flow, in_flow;
-    std::uint16_t in_flow_port = 0;  // the peer's source port that in_flow is for
-    bool in_flow_fragmentable = false;
-    std::uint32_t sender = kNoSender;
+    std::vector<Out> outs;      // by source port
+    std::vector<In> ins;        // the peer's source ports that packets came from, as many as it has
+    std::uint32_t next_in = 0;  // whose place a further one takes
     std::unique_ptr<ReceiveQueue> receives;  // null: not counted
     LossPlan* loss = nullptr;
     TimePs delay = 0;
@@ -205,6 +215,7 @@ class SoftNic {
     TimePs departure = 0;
     std::uint64_t number = 0;  // in the order of departure, which a delay must keep
     std::uint32_t connection = 0;
+    std::uint8_t port = 0;  // which of the connection's source ports
     std::uint32_t header_bytes = 0, payload_bytes = 0;
     const std::byte* payload = nullptr;
     std::array<std::byte, 40> header{};
@@ -226,7 +237,6 @@ class SoftNic {
   };
   struct Sink;
   friend struct Sink;
-  static constexpr std::uint32_t kNoSender = ~std::uint32_t{0};
 
   bool holds(std::uint64_t address, std::uint64_t size_bytes, std::uint64_t limit) const {
     return address <= limit && size_bytes <= limit - address;
@@ -256,7 +266,11 @@ class SoftNic {
   std::size_t run_length(std::size_t first) const;
   std::size_t send_run(std::size_t first);
   std::size_t refused(std::uint32_t connection, std::size_t count, int why);
-  bool open_sender_of(std::uint32_t connection);
+  bool open_sender(std::uint32_t connection, std::uint32_t port);
+  const roce::IcrcFlow& flow_from(Connection& connection, const Incoming& incoming);
+  std::uint64_t in_memory(std::uint64_t address) const {
+    return config_.address_bits >= 64 ? address : address & ((std::uint64_t{1} << config_.address_bits) - 1);
+  }
   std::int64_t rate_at(TimePs now) const;
 
   NicConfig config_;

@@ -28,25 +28,48 @@ enum class Opcode : std::uint8_t {
   kCompareSwap = 0x13,
   kFetchAdd = 0x14,
   kCnp = 0x81,
+  // WRITEs of a sprayed queue pair: a RETH in every packet. Opcodes from 0xC0 on are the manufacturer's.
+  kSprayedWriteFirst = 0xC6,
+  kSprayedWriteMiddle = 0xC7,
+  kSprayedWriteLast = 0xC8,
+  kSprayedWriteLastImm = 0xC9,
+  kSprayedWriteOnly = 0xCA,
+  kSprayedWriteOnlyImm = 0xCB,
 };
 
+// Each packet of the message says by itself where its payload belongs.
+constexpr bool is_sprayed(Opcode code) {
+  return code >= Opcode::kSprayedWriteFirst && code <= Opcode::kSprayedWriteOnlyImm;
+}
+constexpr Opcode sprayed(Opcode write) {
+  return static_cast<Opcode>(0xC0u | static_cast<std::uint8_t>(write));
+}
+// The reliable connection's opcode of the same place in a message.
+constexpr Opcode plain(Opcode code) {
+  return is_sprayed(code) ? static_cast<Opcode>(static_cast<std::uint8_t>(code) & 0x1Fu) : code;
+}
+
 constexpr bool is_send(Opcode code) { return code <= Opcode::kSendOnlyImm; }
-constexpr bool is_write(Opcode code) { return code >= Opcode::kWriteFirst && code <= Opcode::kWriteOnlyImm; }
+constexpr bool is_write(Opcode code) {
+  return plain(code) >= Opcode::kWriteFirst && plain(code) <= Opcode::kWriteOnlyImm;
+}
 
 // What a requester sends: all but acknowledgements, responses to READs and atomics, and CNPs.
 constexpr bool is_request(Opcode code) {
-  return code <= Opcode::kReadRequest || (code >= Opcode::kCompareSwap && code < Opcode::kCnp);
+  return code <= Opcode::kReadRequest || (code >= Opcode::kCompareSwap && code < Opcode::kCnp) ||
+         is_sprayed(code);
 }
 
 // First packet of a message (of one packet or more).
 constexpr bool is_first(Opcode code) {
+  code = plain(code);
   return code == Opcode::kSendFirst || code == Opcode::kSendOnly || code == Opcode::kSendOnlyImm ||
          code == Opcode::kWriteFirst || code == Opcode::kWriteOnly || code == Opcode::kWriteOnlyImm;
 }
 
 // Last packet of a message (of one packet or more).
 constexpr bool is_last(Opcode code) {
-  switch (code) {
+  switch (plain(code)) {
     case Opcode::kSendLast:
     case Opcode::kSendLastImm:
     case Opcode::kSendOnly:
@@ -66,13 +89,14 @@ constexpr bool is_read_response(Opcode code) {
 }
 
 constexpr bool has_immediate(Opcode code) {
+  code = plain(code);
   return code == Opcode::kSendLastImm || code == Opcode::kSendOnlyImm || code == Opcode::kWriteLastImm ||
          code == Opcode::kWriteOnlyImm;
 }
 
 constexpr bool has_reth(Opcode code) {
   return code == Opcode::kWriteFirst || code == Opcode::kWriteOnly || code == Opcode::kWriteOnlyImm ||
-         code == Opcode::kReadRequest;
+         code == Opcode::kReadRequest || is_sprayed(code);
 }
 
 constexpr bool has_aeth(Opcode code) {

@@ -16,7 +16,9 @@
 //   bool take_receive()                    uses one posted receive; false: none left
 //   std::int64_t receives_left()           posted receives, which ACKs say; -1: not counted
 //   bool place(packet, address)            the payload belongs there: a WRITE's RDMA address, or an offset
-//                                          in a SEND; false: a SEND longer than its receive
+//                                          in a SEND; false: a SEND longer than its receive. A packet that
+//                                          came early belongs where it says itself; in its turn it is
+//                                          `placed`, and false says that this was not `address`
 //   void fetched(packet, local_address)    the payload of a READ belongs there
 //   void delivered(delivery)               a message is complete
 //   void refused(packet, refusal)          the packet was not taken
@@ -36,7 +38,7 @@ class QueuePair {
  public:
   QueuePair(const QueuePairConfig& config, std::uint32_t id, std::uint32_t first_psn,
             std::uint32_t peer_first_psn)
-      : id_(id), responder_(config, peer_first_psn), requester_(config, first_psn) {}
+      : id_(id), responder_(config, peer_first_psn), requester_(config, first_psn, id) {}
 
   std::uint32_t id() const { return id_; }
   RequesterState state() const { return requester_.state(); }

@@ -11,6 +11,7 @@
 #include "roce/opcode.hpp"
 #include "roce/send_queue.hpp"
 #include "roce/sender_control.hpp"
+#include "roce/spraying.hpp"
 #include "roce/types.hpp"
 
 namespace genie::roce {
@@ -19,7 +20,7 @@ enum class RequesterState : std::uint8_t { kIdle, kActive, kRnrWait, kError };
 
 class Requester {
  public:
-  Requester(const QueuePairConfig& config, std::uint32_t first_psn)
+  Requester(const QueuePairConfig& config, std::uint32_t first_psn, std::uint32_t salt)
       : config_(&config),
         send_psn_(first_psn & kPsnMask),
         unacked_psn_(send_psn_),
@@ -27,7 +28,8 @@ class Requester {
         post_psn_(send_psn_),
         again_psn_(send_psn_),
         again_end_(send_psn_),
-        control_(config) {}
+        control_(config),
+        ports_(config, salt) {}
 
   RequesterState state() const { return state_; }
   std::size_t pending() const { return queue_.size(); }
@@ -74,20 +76,17 @@ class Requester {
     const std::uint32_t index = static_cast<std::uint32_t>(psn_diff(send_psn_, entry.first_psn));
     const bool is_read = entry.request.verb == Verb::kRead;
     const bool last = is_read || index + 1 == entry.packets;
-    SendQueue::describe(entry, index, config_->mtu_bytes, packet);
+    SendQueue::describe(entry, index, *config_, packet);
+    packet.port = ports_.next(send_psn_, config_->spray);
     packet.psn = last_psn_ = send_psn_;
-    if (psn_diff(send_psn_, sent_end_psn_) < 0) {
-      recover();
-      ++entry.retransmits;
-      ++counters.retransmitted;
-    }
+    if (psn_diff(send_psn_, sent_end_psn_) < 0) sent_again(entry, counters);
     send_psn_ = is_read ? psn_add(entry.first_psn, entry.packets) : psn_add(send_psn_, 1);
     if (psn_diff(send_psn_, sent_end_psn_) > 0) sent_end_psn_ = send_psn_;
     if (is_read) ++reads_;
     if (last) ++cursor_;
     // Ask at the end of a message, now and then inside it, and when the window closes (section 9.7.5.1.2).
-    packet.ack_request =
-        !is_read && (last || ++since_request_ >= control_.ack_every_packets() || !has_data());
+    packet.ack_request = !is_read && (last || ports_.recycles() ||
+                                      ++since_request_ >= control_.ack_every_packets() || !has_data());
     if (packet.ack_request) since_request_ = 0;
     ++counters.data_sent;
     if (deadline_ == kNever) restart_timer(now, sink);
@@ -118,6 +117,7 @@ class Requester {
     const std::uint32_t next = positive ? psn_add(packet.psn, 1) : packet.psn;
     const std::uint32_t end = positive ? sent_end_psn_ : psn_add(sent_end_psn_, kPsnMask);
     if (psn_diff(next, end) > 0) return refuse_answer(packet, counters, sink);
+    if (positive) ports_.acknowledged(packet, now, config_->window_packets);
     if (psn_diff(next, unacked_psn_) < 0) return late_answer(packet, unacked_psn_, counters, sink);
     if (state_ == RequesterState::kIdle) return;
     if (positive) take_credits(packet);
@@ -203,6 +203,7 @@ class Requester {
     backoff_ = std::min(backoff_ + 1, kBackoffMax);
     if (retries_++ >= config_->retry_limit) return fail(Status::kRetryExceeded, sink);
     gap_ = false;
+    ports_.timed_out(now, *config_);
     go_back(unacked_psn_);
     restart_timer(now, sink);
     sink.ready();
@@ -253,17 +254,17 @@ class Requester {
     arm(sink);
   }
 
-  void recover() {
+  void sent_again(Entry& entry, QueuePairCounters& counters) {
     recovering_ = true;
     recovered_psn_ = sent_end_psn_;
+    ++entry.retransmits;
+    ++counters.retransmitted;
   }
 
   void go_back(std::uint32_t psn) {
     again_psn_ = again_end_ = psn;
     send_psn_ = psn;
-    since_request_ = 0;
-    cursor_ = 0;
-    reads_ = 0;
+    since_request_ = cursor_ = reads_ = 0;
     while (cursor_ < queue_.size()) {
       const Entry& entry = queue_.at(cursor_);
       if (psn_diff(psn, psn_add(entry.first_psn, entry.packets)) < 0) break;
@@ -385,17 +386,14 @@ class Requester {
 
   // A packet that has been sent before, alone.
   bool take_again(Packet& packet, QueuePairCounters& counters) {
-    std::uint32_t place = 0;
-    while (psn_diff(again_psn_, psn_add(queue_.at(place).first_psn, queue_.at(place).packets)) >= 0) ++place;
-    Entry& entry = queue_.at(place);
-    SendQueue::describe(entry, static_cast<std::uint32_t>(psn_diff(again_psn_, entry.first_psn)),
-                        config_->mtu_bytes, packet);
+    Entry& entry = queue_.of(again_psn_);
+    SendQueue::describe(entry, static_cast<std::uint32_t>(psn_diff(again_psn_, entry.first_psn)), *config_,
+                        packet);
+    packet.port = ports_.next(again_psn_, config_->spray, true);
     packet.psn = last_psn_ = again_psn_;
-    recover();
+    sent_again(entry, counters);
     packet.ack_request = true;
     again_psn_ = psn_add(again_psn_, 1);
-    ++entry.retransmits;
-    ++counters.retransmitted;
     ++counters.data_sent;
     return true;
   }
@@ -421,8 +419,7 @@ class Requester {
       sink.sent(handle, status, retransmits);
       status = Status::kFlushed;
     }
-    cursor_ = 0;
-    reads_ = 0;
+    cursor_ = reads_ = 0;
     again_psn_ = again_end_;
   }
 
@@ -447,9 +444,10 @@ class Requester {
   TimePs deadline_ = kNever, armed_ = kNever;  // when the timer means something; when the driver will call
   SendQueue queue_;
   SenderControl control_;
+  [[no_unique_address]] DataPorts ports_;  // the next lies in its padding
+  std::uint8_t last_syndrome_ = 0;
   std::uint32_t reads_ = 0;  // asked for and not complete
   std::uint32_t ssn_ = 0, limit_ssn_ = 0;
-  std::uint8_t last_syndrome_ = 0;
 };
 
 }  // namespace genie::roce

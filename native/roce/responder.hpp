@@ -12,6 +12,7 @@
 #include "core/time.hpp"
 #include "roce/forgery.hpp"
 #include "roce/opcode.hpp"
+#include "roce/spraying.hpp"
 #include "roce/types.hpp"
 
 namespace genie::roce {
@@ -22,8 +23,9 @@ class Responder {
       : config_(&config), expected_psn_(first_psn & kPsnMask) {
     asked_end_psn_ = trimmed_end_psn_ = expected_psn_;
     if (config.reordering_packets > 0)  // all that may be under way, within reason
-      early_.resize(
-          std::bit_ceil(std::size_t{std::clamp(config.window_packets, config.reordering_packets, 65536u)}));
+      early_.resize(std::bit_ceil(std::size_t{
+          std::max(std::clamp(config.window_packets, config.reordering_packets, 65536u), config.spray)}));
+    for (Early& port : early_) port.newest_psn = psn_add(expected_psn_, kPsnMask);
   }
 
   std::uint32_t expected_psn() const { return expected_psn_; }
@@ -41,6 +43,7 @@ class Responder {
     packet = Packet{};
     if (cnp_due_) {
       packet.opcode = Opcode::kCnp;  // A17.9.3
+      packet.port = ports_.next(config_->spray);
       cnp_due_ = false;
       ++counters.cnps_sent;
       return true;
@@ -49,7 +52,9 @@ class Responder {
     packet.msn = msn_;
     if (nak_due_) {
       if (config_->selective_repeat && (kept_ > 0 || is_trimmed()))
-        packet.msn = asked_end_psn_ = kept_ > 0 ? first_early() : trimmed_end_psn_;
+        packet.msn = asked_end_psn_ = kept_ == 0       ? trimmed_end_psn_
+                                      : !knows_ports() ? first_early()
+                                                       : lost_end();
       packet.psn = nak_psn_;
       packet.syndrome = nak_syndrome_;
       packet.trimmed = is_trimmed();
@@ -64,8 +69,11 @@ class Responder {
       packet.syndrome = ack_with_credits(receives);
       ++counters.acks_sent;
     }
+    packet.port = ports_.next(config_->spray);
     packet.echo = echo_;
-    ack_due_ = nak_due_ = echo_ = false;
+    if (config_->recycle_ports && ports_.has_come()) ports_.give_back(packet);
+    nak_due_ = echo_ = false;
+    ack_due_ = config_->recycle_ports && ports_.has_come();
     return true;
   }
 
@@ -83,6 +91,7 @@ class Responder {
                     : last        ? Opcode::kReadResponseLast
                                   : Opcode::kReadResponseMiddle;
     packet.psn = read.psn;
+    packet.port = ports_.next(config_->spray);
     packet.payload_bytes = last ? left : config_->mtu_bytes;
     packet.local_address = read.address + read.sent_bytes;
     if (has_aeth(packet.opcode)) {
@@ -104,6 +113,10 @@ class Responder {
   void request(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
     if (broken_) return;
     const std::int32_t ahead = psn_diff(packet.psn, expected_psn_);
+    if (config_->recycle_ports) {  // each packet's port goes back at once, whether it is in sequence or not
+      ports_.came(packet.port, packet.congested);
+      ack_due_ = true;
+    }
     // Where nothing is readable no READ is the peer's, and its NAK would end what a blind sender cannot see.
     if (packet.opcode == Opcode::kReadRequest && !sink.readable()) return drop_read(packet, counters, sink);
     if (ahead < 0) {
@@ -116,9 +129,10 @@ class Responder {
       // One NAK for each gap: until the expected packet comes, later ones are dropped (section 9.7.5.2), or
       // kept.
       ++counters.out_of_sequence;
-      keep(packet, static_cast<std::uint32_t>(ahead));
-      if (!nak_outstanding_ && ahead >= static_cast<std::int32_t>(config_->reordering_packets))
-        refuse(nak(NakCode::kSequence));
+      keep(packet, static_cast<std::uint32_t>(ahead), sink);
+      const bool lost = !knows_ports() ? ahead >= static_cast<std::int32_t>(config_->reordering_packets)
+                                       : !is_asked_for() && is_lost(expected_psn_);
+      if (!nak_outstanding_ && lost) refuse(nak(NakCode::kSequence));
     } else if (packet.opcode == Opcode::kReadRequest) {
       read(packet, counters, sink);
     } else {
@@ -161,6 +175,7 @@ class Responder {
   struct Early {  // a packet that has come before its turn
     Packet packet;
     bool kept = false;
+    std::uint32_t newest_psn = 0;  // that has come by the source port of this number, of a sprayed queue pair
   };
   struct Read {  // its data, on the way to the requester
     std::uint32_t psn = 0, msn = 0;
@@ -173,14 +188,35 @@ class Responder {
     std::uint64_t address = 0;
   };
 
+  // Whether its packets take several source ports, and what is kept is placed already.
+  bool is_sprayed_pair() const { return config_->spray > 1 && !early_.empty(); }
+  // Whether a PSN says by which of them its packet first left.
+  bool knows_ports() const { return is_sprayed_pair() && !config_->recycle_ports; }
   Early& early_at(std::uint32_t psn) { return early_[psn & (early_.size() - 1)]; }
 
-  void keep(const Packet& packet, std::uint32_t ahead) {
+  template <class Sink>
+  void keep(const Packet& packet, std::uint32_t ahead, Sink& sink) {
     if (ahead >= early_.size() || packet.opcode == Opcode::kReadRequest) return;
-    Early& place = early_at(packet.psn);
-    if (place.kept) return;
-    place = {packet, true};
-    ++kept_;
+    Early& early = early_at(packet.psn);
+    if (early.kept) return;
+    early.packet = packet;
+    if (is_sprayed_pair() && !place_early(early.packet, sink)) return;
+    early.kept = true;
+    has_come(packet.psn);
+    if (kept_++ == 0 || psn_diff(packet.psn, newest_early_psn_) > 0) newest_early_psn_ = packet.psn;
+  }
+
+  // A sprayed packet has come before others and is placed by its own RETH; false where it has none, or where
+  // that is wrong, which is refused in its turn.
+  template <class Sink>
+  bool place_early(Packet& packet, Sink& sink) {
+    const std::uint32_t size_bytes = packet.payload_bytes;
+    if (!is_sprayed(packet.opcode) || size_bytes > std::min(config_->mtu_bytes, packet.message_bytes) ||
+        (size_bytes > 0 && (!sink.may_write(packet.rkey, packet.remote_address, size_bytes) ||
+                            !sink.place(packet, packet.remote_address))))
+      return false;
+    packet.placed = true;
+    return true;
   }
 
   // What was waiting for the packet that has just come.
@@ -196,9 +232,8 @@ class Responder {
     if (trimmed_ && psn_diff(trimmed_end_psn_, expected_psn_) <= 0)
       trimmed_ = false;  // PSNs turn: not for ever
     // Another gap, with as many after it as make it a loss, or one that is known to be lost.
-    if (nak_outstanding_ || broken_ || psn_diff(expected_psn_, asked_end_psn_) < 0) return;
-    if ((config_->selective_repeat && is_trimmed()) ||
-        (kept_ > 0 && most_ahead() >= config_->reordering_packets))
+    if (nak_outstanding_ || broken_ || is_asked_for()) return;
+    if ((config_->selective_repeat && is_trimmed()) || (kept_ > 0 && is_overtaken()))
       refuse(nak(NakCode::kSequence));
   }
   // Whether something that is not here yet is known to be lost.
@@ -209,11 +244,34 @@ class Responder {
     }
     return expected_psn_;
   }
-  std::uint32_t most_ahead() {
-    for (auto ahead = static_cast<std::uint32_t>(early_.size()) - 1; ahead > 0; --ahead) {
-      if (early_at(expected_psn_ + ahead).kept) return ahead;
-    }
-    return 0;
+  // Whether the expected packet counts as lost, for those that have come after it.
+  bool is_overtaken() {
+    if (knows_ports()) return is_lost(expected_psn_);
+    return psn_diff(newest_early_psn_, expected_psn_) >=
+           static_cast<std::int32_t>(config_->reordering_packets);
+  }
+  // Whether the expected packet has been asked for again, and is on its way.
+  bool is_asked_for() const {
+    const std::int32_t left = psn_diff(asked_end_psn_, expected_psn_);  // PSNs turn: no more than a window
+    return left > 0 && left <= static_cast<std::int32_t>(config_->window_packets);
+  }
+  // Whether a missing packet of a sprayed queue pair is lost: a path keeps order, and a later one of the same
+  // source port has come.
+  bool is_lost(std::uint32_t psn) const {
+    const std::int32_t ahead = psn_diff(early_[port_of(psn, config_->spray)].newest_psn, psn);
+    return ahead >= static_cast<std::int32_t>(config_->reordering_packets) &&
+           ahead < static_cast<std::int32_t>(early_.size());
+  }
+  // After the packets from the expected one on that are lost; those behind it may only be late.
+  std::uint32_t lost_end() {
+    std::uint32_t psn = psn_add(expected_psn_, 1);
+    while (is_lost(psn) && !(early_at(psn).kept && early_at(psn).packet.psn == psn)) psn = psn_add(psn, 1);
+    return psn;
+  }
+  void has_come(std::uint32_t psn) {
+    if (!knows_ports()) return;
+    std::uint32_t& newest = early_[port_of(psn, config_->spray)].newest_psn;
+    if (psn_diff(psn, newest) > 0) newest = psn;
   }
 
   // Whether a READ asks for no more than PSNs can tell apart.
@@ -318,7 +376,8 @@ class Responder {
     const bool last = is_last(packet.opcode);
     // Opcode, opcode sequence and length (section 9.7.4.1): only the last packet of a message may be short,
     // and only an only one empty. Atomics and invalidation are not supported.
-    const bool known = is_send(packet.opcode) || is_write(packet.opcode);
+    const bool known =
+        is_sprayed(packet.opcode) ? config_->spray > 1 : is_send(packet.opcode) || is_write(packet.opcode);
     const bool in_sequence = first != in_message_ && (first || is_send(packet.opcode) == message_is_send_);
     const std::uint32_t least = !last ? config_->mtu_bytes : first ? 0 : 1;
     if (!known || !in_sequence || packet.payload_bytes < least || packet.payload_bytes > config_->mtu_bytes)
@@ -351,6 +410,7 @@ class Responder {
         !sink.place(packet, message_is_send_ ? message_received_ : write_address_ + message_received_))
       return refuse_for_good(NakCode::kInvalidRequest, packet, counters, sink);  // 9.7.4.1.6: too long
     message_received_ += packet.payload_bytes;
+    has_come(expected_psn_);
     expected_psn_ = psn_add(expected_psn_, 1);
     if (packet.ack_request) ack_due_ = true;
     if (!last) return;
@@ -365,10 +425,11 @@ class Responder {
   }
 
   // Rarely touched first: what every packet asks for lies last, beside the requester's.
-  std::vector<Read> reads_;            // to be answered, oldest first; at most config.reads_max
-  std::vector<Answered> answered_;     // the latest, as many as may be under way
-  std::vector<Early> early_;           // by PSN, a ring
-  std::uint32_t kept_ = 0;             // of it
+  std::vector<Read> reads_;         // to be answered, oldest first; at most config.reads_max
+  std::vector<Answered> answered_;  // the latest, as many as may be under way
+  std::vector<Early> early_;        // by PSN, a ring
+  std::uint32_t kept_ = 0;          // of it
+  std::uint32_t newest_early_psn_ = 0;
   std::uint32_t asked_end_psn_ = 0;    // before it, what is missing has been asked for
   std::uint32_t trimmed_end_psn_ = 0;  // after the last of which only the header came
   congestion::NotificationPoint notify_;
@@ -388,6 +449,7 @@ class Responder {
   bool after_read_ = false;  // the latest request is a READ
   bool trimmed_ = false;     // trimmed_end_psn_ means something
   bool echo_ = false;        // a mark that the next acknowledgement says
+  AnswerPorts ports_;
 };
 
 }  // namespace genie::roce

@@ -24,6 +24,13 @@ class SendQueue {
   Entry& at(std::uint32_t place) { return ring_[wrapped(head_ + place)]; }
   const Entry& at(std::uint32_t place) const { return ring_[wrapped(head_ + place)]; }
 
+  // The one that has this PSN, which it must be.
+  Entry& of(std::uint32_t psn) {
+    std::uint32_t place = 0;
+    while (psn_diff(psn, psn_add(at(place).first_psn, at(place).packets)) >= 0) ++place;
+    return at(place);
+  }
+
   void push(const Entry& entry) {
     if (count_ == ring_.size()) grow();
     ring_[wrapped(head_ + count_)] = entry;
@@ -45,12 +52,15 @@ class SendQueue {
   }
 
   // A packet of a message, by its place there.
-  static void describe(const Entry& entry, std::uint32_t index, std::uint32_t mtu_bytes, Packet& packet) {
+  static void describe(const Entry& entry, std::uint32_t index, const QueuePairConfig& config,
+                       Packet& packet) {
+    const std::uint32_t mtu_bytes = config.mtu_bytes;
     const std::uint32_t offset = index * mtu_bytes;
     const bool is_read = entry.request.verb == Verb::kRead;
     const bool last = is_read || index + 1 == entry.packets;
     packet = Packet{};
     packet.opcode = is_read ? Opcode::kReadRequest : opcode_of(entry.request.verb, index == 0, last);
+    if (config.spray > 1 && is_write(packet.opcode)) packet.opcode = sprayed(packet.opcode);
     packet.local_address = entry.request.local_address + offset;
     packet.solicited = last && entry.request.solicited;
     if (!is_read) packet.payload_bytes = last ? entry.request.size_bytes - offset : mtu_bytes;

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "congestion/controllers.hpp"
 #include "core/time.hpp"
@@ -24,8 +23,12 @@ class SenderControl {
             congestion::needs_acknowledgements(config.congestion.control) ||
             (config.congestion.notify_in_acks && config.congestion.control != congestion::Control::kNone)),
         controller_(congestion::make_controller(config.congestion, config.mtu_bytes)) {
-    if (congestion::needs_round_trips(config.congestion.control))
-      sent_at_.assign(std::bit_ceil(std::size_t{config.window_packets}), kUnknown);
+    if (congestion::needs_round_trips(config.congestion.control)) {
+      const std::uint32_t places = std::bit_ceil(config.window_packets);
+      sent_at_ = std::make_unique<TimePs[]>(places);
+      std::fill_n(sent_at_.get(), places, kUnknown);
+      sent_mask_ = places - 1;
+    }
     follow();
   }
 
@@ -51,7 +54,7 @@ class SenderControl {
 
   // A packet, the last of which has this PSN, begins to leave and takes so many bytes of the wire.
   void departed(std::uint32_t wire_bytes, TimePs start, std::uint32_t psn) {
-    if (!sent_at_.empty()) sent_at_[psn & (sent_at_.size() - 1)] = start;
+    if (sent_at_ != nullptr) sent_at_[psn & sent_mask_] = start;
     if (!paced_) return;
     rate_bps_ = controller_->rate_bps(start);
     wire_bytes_ = wire_bytes;
@@ -87,7 +90,7 @@ class SenderControl {
                                      .sent = acknowledged_ + static_cast<std::uint64_t>(std::max(beyond, 0)),
                                      .congested = echo,
                                      .telemetry = telemetry};
-    if (const TimePs sent = sent_at_.empty() ? kUnknown : sent_at_[psn & (sent_at_.size() - 1)];
+    if (const TimePs sent = sent_at_ == nullptr ? kUnknown : sent_at_[psn & sent_mask_];
         tells_round_trip && packets > 0 && sent != kUnknown)
       news.round_trip = now - sent;
     controller_->acknowledged(news);
@@ -126,9 +129,10 @@ class SenderControl {
   std::uint32_t ack_every_packets_;
   bool listens_;
   bool paced_ = false;  // the controller moves data_from_
+  std::uint32_t sent_mask_ = 0;
   std::unique_ptr<congestion::Controller> controller_;
-  std::uint64_t acknowledged_ = 0;  // packets, ever; counted for it
-  std::vector<TimePs> sent_at_;     // by PSN, a ring, where it wants round trips
+  std::uint64_t acknowledged_ = 0;     // packets, ever; counted for it
+  std::unique_ptr<TimePs[]> sent_at_;  // by PSN, a ring, where it wants round trips
 };
 
 }  // namespace genie::roce

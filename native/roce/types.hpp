@@ -83,6 +83,9 @@ struct Packet {
   bool congested : 1 = false;  // the network has marked it: CE in the IP header
   bool echo : 1 = false;       // of an acknowledgement: what it acknowledges had a mark (BECN in the BTH)
   bool trimmed : 1 = false;    // of a NAK: the network has told of the loss, and the way is there
+  bool placed : 1 = false;     // receiver only: the payload lies where it belongs since the packet came
+  std::uint8_t port =
+      0;  // which of its queue pair's source ports it leaves by; a receiver knows it of the twin
   std::uint32_t psn = 0;
   std::uint32_t payload_bytes = 0;
   std::uint32_t immediate = 0;
@@ -115,10 +118,16 @@ struct QueuePairConfig {
   std::uint32_t reads_max = 16;       // READs under way, at most, asked for and answered
   // The peer's window: requests beyond it are not the peer's. 0: not known.
   std::uint32_t peer_window_packets = 0;
-  // Packets that come early are kept, and missing ones asked for when one comes so many PSNs after them; 0:
-  // none is kept. Only where payload needs no place of its own (the twin).
+  // Packets that come early are kept, and missing ones asked for when one comes so many PSNs after them (with
+  // spray: one of the same source port); 0: none is kept. Without spray, only where payload needs no place of
+  // its own (the twin).
   std::uint32_t reordering_packets = 0;
   bool selective_repeat = false;  // what is asked for again is sent again alone
+  // UDP source ports that packets leave by in turn; above 1 the packets of WRITEs each say where they belong,
+  // and those that come early are placed at once.
+  std::uint32_t spray = 1;
+  bool recycle_ports =
+      false;  // REPS: acknowledgements say which of them are good; only where it is simulated
   congestion::Config congestion;
   TimePs pacing_unit = 1;  // to which times between paced packets are rounded
   friend bool operator==(const QueuePairConfig&, const QueuePairConfig&) = default;

@@ -15,7 +15,7 @@ struct Layout {
 };
 
 constexpr bool is_known(std::uint8_t value) {
-  return (value <= 0x17 && value != 0x15) || Opcode{value} == Opcode::kCnp;
+  return (value <= 0x17 && value != 0x15) || Opcode{value} == Opcode::kCnp || is_sprayed(Opcode{value});
 }
 
 constexpr Layout layout_of(std::uint8_t value) {
@@ -168,7 +168,7 @@ const char* describe(DecodeError error) {
     case DecodeError::kShort:
       return "shorter than the headers of its opcode";
     case DecodeError::kUnknownOpcode:
-      return "an opcode that is neither of the reliable connection nor a CNP";
+      return "an opcode that is neither of the reliable connection nor a CNP nor of a sprayed WRITE";
     case DecodeError::kBadVersion:
       return "a transport header version other than 0";
     case DecodeError::kBadPad:

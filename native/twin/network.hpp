@@ -77,6 +77,7 @@ struct Change {
 struct Pinned {
   std::int32_t from = 0, to = 0;
   std::vector<std::uint32_t> links;
+  std::int32_t port = -1;  // of a sprayed queue pair: only what leaves by this of its source ports
 };
 
 struct Network {

@@ -28,8 +28,9 @@ struct Flight {
   std::uint32_t telemetry = 0;  // place of what switches write about themselves; 0: none
   std::uint16_t payload_bytes = 0;
   roce::Opcode opcode = roce::Opcode::kAcknowledge;
-  bool echo : 1 = false;   // of an acknowledgement: what it acknowledges was marked
-  bool paced : 1 = false;  // its connection's rate let it go, and no port has held it since
+  bool echo : 1 = false;      // of an acknowledgement: what it acknowledges was marked
+  bool paced : 1 = false;     // its connection's rate let it go, and no port has held it since
+  std::uint8_t port : 6 = 0;  // of its queue pair's source ports, where these are recycled
 };
 static_assert(sizeof(Flight) == 32);
 

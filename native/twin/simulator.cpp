@@ -16,13 +16,14 @@ Flight flight_of(const roce::Packet& packet) {
   flight.solicited = packet.solicited ? 1 : 0;
   flight.echo = packet.echo;
   flight.trimmed = packet.trimmed;
+  flight.port = packet.port & 0x3F;
   flight.payload_bytes = static_cast<std::uint16_t>(packet.payload_bytes);
   if (roce::has_aeth(packet.opcode)) {
     flight.value = packet.msn << 8 | packet.syndrome;
   } else {
-    flight.value = roce::has_immediate(packet.opcode)          ? packet.immediate
-                   : packet.opcode == roce::Opcode::kWriteOnly ? fifo_tag(packet.remote_address)
-                                                               : packet.message_bytes;
+    flight.value = roce::has_immediate(packet.opcode)                       ? packet.immediate
+                   : roce::plain(packet.opcode) == roce::Opcode::kWriteOnly ? fifo_tag(packet.remote_address)
+                                                                            : packet.message_bytes;
   }
   return flight;
 }
@@ -36,6 +37,7 @@ roce::Packet packet_of(const Flight& flight) {
   packet.congested = flight.congested != 0;
   packet.echo = flight.echo;
   packet.trimmed = flight.trimmed != 0;
+  packet.port = flight.port;
   packet.payload_bytes = flight.payload_bytes;
   if (roce::has_aeth(flight.opcode)) {
     packet.syndrome = static_cast<std::uint8_t>(flight.value & 0xFF);
@@ -43,7 +45,7 @@ roce::Packet packet_of(const Flight& flight) {
   } else if (roce::has_immediate(flight.opcode)) {
     packet.immediate = flight.value;
     packet.message_bytes = flight.payload_bytes;  // of a message of one packet
-  } else if (flight.opcode == roce::Opcode::kWriteOnly) {
+  } else if (roce::plain(flight.opcode) == roce::Opcode::kWriteOnly) {
     packet.remote_address = fifo_address(flight.value);
     packet.message_bytes = flight.payload_bytes;
   } else {
@@ -75,7 +77,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       spread_(spread),
       host_of_rank_(std::move(host_of_rank)),
       seed_(seed),
-      capable_(congestion::needs_marks(config.congestion.control)),
+      capable_(congestion::needs_marks(config.congestion.control) || config.recycle_ports),
       asks_telemetry_(congestion::needs_telemetry(config.congestion.control)),
       links_(network, schedule_, seed),
       threads_(asks_telemetry_ ? 1 : threads),
@@ -349,7 +351,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     if (!taken) continue;
     Flight flight = flight_of(packet);
     flight.connection = connection.peer;
-    flight.route = connection.route;
+    flight.route = config_.spray > 1 ? sprayed_routes_[connection.sprayed + packet.port] : connection.route;
     flight.lane = (pick.control ? network_->control_class : network_->data_class) & 7u;
     flight.capable = !pick.control && capable_;
     if (!pick.control && connection.is_free) flight.route = Flight::kFree | nic.link;

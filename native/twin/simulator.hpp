@@ -95,7 +95,8 @@ class Simulator {
     std::uint32_t spread = 0;     // into spreads_
     roce::QueuePair queue_pair;
     std::int32_t rank = 0, peer_rank = 0;
-    std::uint32_t number = 0;  // among those to this peer
+    std::uint32_t number = 0;   // among those to this peer
+    std::uint32_t sprayed = 0;  // into sprayed_routes_ and sprayed_ports_: its first
 
     // Early, what its next packet will touch: ranks with many connections find none of them in the cache.
     void fetch() const {
@@ -169,6 +170,8 @@ class Simulator {
   void perform(Process& process, std::int32_t rank);
   void apply_changes(TimePs now);
   void reroute(TimePs now);
+  void set_sprayed_routes(const Connection& connection);
+  std::vector<std::uint32_t> ways_of(std::uint32_t id) const;
   void do_later(Process& process, std::int32_t rank, const Later& later);
   void later(std::int32_t rank, Later entry);
   std::uint32_t keep(std::int32_t rank, const Delayed& delayed);
@@ -192,6 +195,9 @@ class Simulator {
   FlatMap<std::uint32_t> connection_of_;  // (rank, peer) -> first queue pair
   std::vector<NicQueue> nic_queues_;      // by queue pair; empty where NICs delay no message
   std::deque<roce::Spread> spreads_;  // of each rank towards each peer; one for all where there is no choice
+  // Of each connection as many as its source ports, where these are several.
+  std::vector<std::uint32_t> sprayed_routes_;
+  std::vector<std::uint16_t> sprayed_ports_;
   std::deque<LossPlan> loss_plans_;
   FlatMap<LossPlan*> loss_of_;
   std::vector<std::vector<Completion>> ready_;  // of each rank, for its walker at this instant

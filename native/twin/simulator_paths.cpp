@@ -35,9 +35,10 @@ void Simulator::reroute(TimePs now) {
     Connection& connection = connections_[id];
     find_path(*network_, links_.routes(), host_of(connection.rank), host_of(connection.peer_rank),
               connection.port, path);
-    if (path.empty() || links_.is_path(connection.route, path)) continue;
-    connection.route = links_.add_path(path);
+    if (path.empty()) continue;
     const std::uint32_t nic = nic_of(path.front());
+    if (!links_.is_path(connection.route, path)) connection.route = links_.add_path(path);
+    if (config_.spray > 1) set_sprayed_routes(connection);
     if (nic == connection.nic) continue;
     nics_[connection.nic].queue_pairs[connection.on_port] = kMoved;
     connection.nic = nic;
@@ -49,11 +50,34 @@ void Simulator::reroute(TimePs now) {
   }
 }
 
+// A sprayed connection's source ports go their own ways, all from the host's port that its route begins with.
+void Simulator::set_sprayed_routes(const Connection& connection) {
+  std::vector<std::uint32_t> path;
+  for (std::uint32_t place = 0; place < config_.spray; ++place) {
+    find_path(*network_, links_.routes(), host_of(connection.rank), host_of(connection.peer_rank),
+              sprayed_ports_[connection.sprayed + place], path,
+              {.place = static_cast<std::int32_t>(place), .first_link = links_.link_at(connection.route)});
+    std::uint32_t& route = sprayed_routes_[connection.sprayed + place];
+    if (!path.empty() && !links_.is_path(route, path)) route = links_.add_path(path);
+  }
+}
+
+// The routes of a connection and of its answers.
+std::vector<std::uint32_t> Simulator::ways_of(std::uint32_t id) const {
+  std::vector<std::uint32_t> ways;
+  for (const std::uint32_t end : {id, connections_[id].peer}) {
+    ways.push_back(connections_[end].route);
+    for (std::uint32_t place = 0; config_.spray > 1 && place < config_.spray; ++place)
+      ways.push_back(sprayed_routes_[connections_[end].sprayed + place]);
+  }
+  return ways;
+}
+
 std::vector<std::uint32_t> Simulator::dead_links() const {
   std::vector<std::uint32_t> dead;
   for (const Process& process : processes_) {
     for (const std::uint32_t id : process.given_up) {
-      for (const std::uint32_t way : {connections_[id].route, connections_[connections_[id].peer].route}) {
+      for (const std::uint32_t way : ways_of(id)) {
         for (std::uint32_t at = way;; ++at) {
           const std::uint32_t link = links_.link_at(at);
           const auto is_told = [&](std::uint32_t one) {

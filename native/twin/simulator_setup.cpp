@@ -166,6 +166,14 @@ void Simulator::connect(std::int32_t rank, std::int32_t peer, std::uint32_t firs
     connection.route = links_.add_path(path);
     connection.is_free = network_->balance != Balance::kPath && pinned_path(*network_, from, to) == nullptr;
     connection.nic = nic_of(links_.link_at(connection.route));
+    if (config_.spray > 1) {
+      connection.sprayed = static_cast<std::uint32_t>(sprayed_ports_.size());
+      const std::vector<std::uint16_t> ports =
+          sprayed_ports(network_->source_ports, seed_, config_.spray, ends);
+      sprayed_ports_.insert(sprayed_ports_.end(), ports.begin(), ports.end());
+      sprayed_routes_.resize(sprayed_ports_.size(), connection.route);
+      set_sprayed_routes(connection);
+    }
     std::vector<std::uint32_t>& on_port = nics_[connection.nic].queue_pairs;
     connection.on_port = static_cast<std::uint32_t>(on_port.size());
     on_port.push_back(first + number);

@@ -50,17 +50,32 @@ std::uint16_t source_port(const SourcePorts& ports, std::uint64_t seed, std::uin
   return static_cast<std::uint16_t>(0xC000u | ((label ^ label >> 14) & 0x3FFFu));
 }
 
-const Pinned* pinned_path(const Network& network, std::int32_t from, std::int32_t to) {
-  const auto known = std::find_if(network.pinned.begin(), network.pinned.end(),
-                                  [&](const Pinned& path) { return path.from == from && path.to == to; });
+std::vector<std::uint16_t> sprayed_ports(const SourcePorts& ports, std::uint64_t seed, std::uint32_t count,
+                                         const Ends& ends) {
+  std::vector<std::uint16_t> out;
+  for (std::uint32_t place = 0; place < count; ++place) {
+    Ends one = ends;
+    one.number = place;
+    const std::uint32_t port = source_port(ports, seed, count, one);
+    // Those of a device's queue pair follow on the one that its number gives.
+    const bool follows = ports.rule == SourcePorts::Rule::kQueuePairs;
+    out.push_back(static_cast<std::uint16_t>(follows ? 0xC000u | ((port + place) & 0x3FFFu) : port));
+  }
+  return out;
+}
+
+const Pinned* pinned_path(const Network& network, std::int32_t from, std::int32_t to, std::int32_t place) {
+  const auto known = std::find_if(network.pinned.begin(), network.pinned.end(), [&](const Pinned& path) {
+    return path.from == from && path.to == to && (path.port < 0 || path.port == place);
+  });
   return known == network.pinned.end() ? nullptr : &*known;
 }
 
 void find_path(const Network& network, const Routes& routes, std::int32_t from, std::int32_t to,
-               std::uint16_t port, std::vector<std::uint32_t>& path) {
+               std::uint16_t port, std::vector<std::uint32_t>& path, const SprayedPlace& sprayed) {
   path.clear();
   if (from == to) path.push_back(static_cast<std::uint32_t>(network.links() + from));
-  if (const Pinned* pinned = from == to ? nullptr : pinned_path(network, from, to)) {
+  if (const Pinned* pinned = from == to ? nullptr : pinned_path(network, from, to, sprayed.place)) {
     path = pinned->links;
     return;
   }
@@ -68,7 +83,12 @@ void find_path(const Network& network, const Routes& routes, std::int32_t from, 
                                            kFirstAddress + static_cast<std::uint32_t>(to));
   const std::uint64_t hash = mixed(addresses ^ mixed(std::uint64_t{port} << 16 | kRocePort));
   std::vector<std::uint32_t> choices;
-  for (std::int32_t node = from; node != to;) {
+  std::int32_t node = from;
+  if (sprayed.first_link != SprayedPlace::kAnyLink && from != to) {
+    path.push_back(sprayed.first_link);
+    node = network.link_target[sprayed.first_link];
+  }
+  while (node != to) {
     choices.clear();
     network.each_way(routes, node, to, [&](std::uint32_t link) { choices.push_back(link); });
     if (choices.empty()) return path.clear();

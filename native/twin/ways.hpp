@@ -23,12 +23,24 @@ std::vector<std::uint64_t> connected_pairs(const std::vector<Walker>& walkers);
 // As genie/config/source_ports.py has it.
 std::uint16_t source_port(const SourcePorts& ports, std::uint64_t seed, std::uint32_t queue_pairs,
                           const Ends& ends);
+// Those of a sprayed connection, which has one queue pair.
+std::vector<std::uint16_t> sprayed_ports(const SourcePorts& ports, std::uint64_t seed, std::uint32_t count,
+                                         const Ends& ends);
 
-const Pinned* pinned_path(const Network& network, std::int32_t from, std::int32_t to);
+// `place`: among the source ports of a sprayed queue pair.
+const Pinned* pinned_path(const Network& network, std::int32_t from, std::int32_t to, std::int32_t place = 0);
+
+// The place of a UDP source port among those of a sprayed queue pair, and the link of the host's port, which
+// sends the packets of all of them.
+struct SprayedPlace {
+  static constexpr std::uint32_t kAnyLink = ~std::uint32_t{0};
+  std::int32_t place = 0;
+  std::uint32_t first_link = kAnyLink;
+};
 
 // The links from a host to another by a hash of the packets' five-tuple, or those that the pair is pinned to;
 // of a host to itself the link links() + host. Empty: there is no way.
 void find_path(const Network& network, const Routes& routes, std::int32_t from, std::int32_t to,
-               std::uint16_t port, std::vector<std::uint32_t>& path);
+               std::uint16_t port, std::vector<std::uint32_t>& path, const SprayedPlace& sprayed = {});
 
 }  // namespace genie::twin

@@ -51,15 +51,18 @@ def hashed_path(routes: Routes, network: Network, source: int, target: int, port
 class TwinPorts:
     """UDP source ports of the kernel's queue pairs. `pairs`: all pairs of ranks, in both directions."""
 
-    def __init__(self, rule: str, queue_pairs: int, seed: int, pairs: Sequence[Pair]) -> None:
-        self._rule, self._queue_pairs, self._ports = rule, queue_pairs, SourcePorts(rule)
+    def __init__(self, rule: str, queue_pairs: int, seed: int, pairs: Sequence[Pair], spray: int = 1) -> None:
+        self._rule, self._queue_pairs, self._spray, self._ports = rule, queue_pairs, spray, SourcePorts(rule)
         # The first queue pair number differs from run to run.
         self._first = 2 + (mixed(seed + GOLDEN_GAMMA & MASK) & 0xFFFFF)
         self._number = {pair: at * queue_pairs for at, pair in enumerate(sorted(pairs))}
 
     def of(self, source: int, target: int) -> list[int]:
-        """Return the source ports from one rank to another, by queue pair."""
+        """Return the source ports from one rank to another, by queue pair, or those of the one that is sprayed."""
         own, other = self._number[source, target], self._number[target, source]
+        if self._spray > 1:
+            numbers_of_both = self._first + own & 0xFFFFFF, self._first + other & 0xFFFFFF
+            return self._ports.sprayed(source, target, self._spray, *numbers_of_both)
         numbers = range(self._queue_pairs)
         if self._rule != NCCL:
             return [self._ports.port(source, target, at, self._queue_pairs, 0, 0) for at in numbers]
@@ -83,37 +86,48 @@ class Followed:
     """Paths of another run that the twin's queue pairs take too, and the reasons for those that they do not."""
 
     port_paths: dict[Pair, PortPaths] = field(default_factory=dict)
-    pins: dict[Pair, list[int]] = field(default_factory=dict)  # hosts -> links
+    pins: dict[Pair, list[list[int]]] = field(default_factory=dict)  # hosts -> links, of each sprayed source port
     problems: dict[Pair, str] = field(default_factory=dict)
 
 
 def follow_paths(paths: pl.DataFrame, fabric: Fabric, network: Network, host_of_rank: Sequence[int]) -> Followed:
     """Return the paths of a run to which its twin can be pinned.
 
-    All links of such a path are in the fabric, and all queue pairs between its two hosts take it.
+    All links of such a path are in the fabric, and all queue pairs between its two hosts take it. The source ports of a
+    sprayed queue pair may have different paths.
     """
     number = {name: link for link, name in reversed(list(enumerate(network.link_names)))}
     kept = {(path.source, path.target) for path in fabric.path}
+    spray = fabric.spray
     result = Followed()
     for (src, dst), port_paths in port_paths_of(paths).items():
         hosts = (int(host_of_rank[src]), int(host_of_rank[dst]))
-        names = port_paths[0][1]
-        problem = ""
-        if any(way != names for _, way in port_paths):
+        ways = [names for _, names in port_paths]
+        problem = next(filter(None, (_problem_of(names, number, network, hosts) for names in ways)), "")
+        if spray == 1 and any(names != ways[0] for names in ways):
             problem = "its queue pairs have different paths"
-        elif missing := next((name for name in names if name not in number), ""):
-            problem = f"the fabric has no link {missing}"
-        elif not _joins([number[name] for name in names], network, *hosts):
-            problem = f"{', '.join(names)} is not a path between their hosts"
+        elif spray > 1 and len(ways) != spray:
+            problem = f"it was sprayed over {len(ways)} source ports"
         elif (network.node_names[hosts[0]], network.node_names[hosts[1]]) in kept:
             problem = "the fabric has a [[path]] for it"
-        elif result.pins.setdefault(hosts, [number[name] for name in names]) != [number[name] for name in names]:
-            problem = "ranks of the same hosts have different paths"
+        elif not problem:
+            links = [[number[name] for name in names] for names in ways[:spray]]
+            if result.pins.setdefault(hosts, links) != links:
+                problem = "ranks of the same hosts have different paths"
         if problem:
             result.problems[src, dst] = problem
         else:
             result.port_paths[src, dst] = port_paths
     return result
+
+
+def _problem_of(names: Sequence[str], number: dict[str, int], network: Network, hosts: Pair) -> str:
+    """Return why the twin cannot take a path; "" when it can."""
+    if missing := next((name for name in names if name not in number), ""):
+        return f"the fabric has no link {missing}"
+    if not _joins([number[name] for name in names], network, *hosts):
+        return f"{', '.join(names)} is not a path between their hosts"
+    return ""
 
 
 def _joins(links: list[int], network: Network, source: int, target: int) -> bool:
@@ -163,7 +177,8 @@ def played_paths(
         return PlayedPaths(None, facts | {"not_written": f"more than {PAIRS_MAX} pairs of ranks"})
     both = sorted({*pairs, *((target, source) for source, target in pairs)})
     rule, queue_pairs = fabric.load_balancing.source_ports, fabric.transport.queue_pairs or 1
-    ports = [TwinPorts(rule, queue_pairs, seed, both) for seed in dict.fromkeys(seeds[:2])]
+    spray = fabric.spray
+    ports = [TwinPorts(rule, queue_pairs, seed, both, spray) for seed in dict.fromkeys(seeds[:2])]
     rows: list[tuple[int, int, int, int, str]] = []
     for source, target in sorted(pairs):
         a, b = int(host_of_rank[source]), int(host_of_rank[target])

@@ -256,7 +256,9 @@ def _check_queues(document: Document, fabric: Fabric) -> None:
     try:
         if fabric.load_balancing.source_ports == PINNED:
             raise ValueError(f'"{PINNED}" is for the live world: the twin follows its paths')
-        SourcePorts(fabric.load_balancing.source_ports)
+        ports = SourcePorts(fabric.load_balancing.source_ports)
+        if too_few := ports.spray_problem(fabric.spray):
+            raise ValueError(too_few)
     except ValueError as wrong:
         raise document.error(("load_balancing", "source_ports"), f": {wrong}") from wrong
     _check_addresses(document, fabric, network)

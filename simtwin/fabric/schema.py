@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from genie.config.congestion import CONTROLS, Control, name_of
-from genie.config.limits import QUEUE_PAIRS_MAX
+from genie.config.limits import QUEUE_PAIRS_MAX, SPRAY_MAX
 from genie.config.units import Duration, Rate, Size
 
 HOSTS_MAX = 65536
@@ -194,10 +194,12 @@ class Transport(_Strict, frozen=True):
     rnr_retry_limit: Retries | None = None  # receiver-not-ready NAKs in a row; 7 = no limit
     queue_pairs: Annotated[int, Meta(ge=1, le=QUEUE_PAIRS_MAX)] | None = None  # of each connection
     split: bool | None = None  # each message over all of them; otherwise whole messages, round-robin
+    spray: Annotated[int, Meta(ge=1, le=SPRAY_MAX)] | None = None  # source ports that packets of a queue pair take
     recovery: Literal["go-back-n", "selective-repeat"] = "go-back-n"  # in the twin; packets sent again after a loss
-    # In the twin: early packets are kept, and a packet is lost when this many have overtaken it; 0: none is kept. It is
-    # below window_packets, as no more can overtake one. Absent: 0, or a quarter of the window, at most 64, where
-    # [load_balancing] reorders or recovery is selective.
+    # In the twin, and with `spray` live too. Early packets are kept, and a packet is lost when this many have overtaken
+    # it; 0: none is kept. It is below window_packets, as no more can overtake one. Absent: 0, or a quarter of the
+    # window, at most 64, where [load_balancing] reorders or recovery is selective. Absent with `spray` and without a
+    # [load_balancing] that reorders: 1, of the same source port.
     reordering_packets: Annotated[int, Meta(ge=0, le=65536)] | None = None
     congestion: ControlName | None = None  # at the senders; parameters: [congestion]
     traffic_class: Annotated[int, Meta(ge=0, le=255)] | None = None  # of IP: DSCP in the upper six bits
@@ -312,10 +314,11 @@ class LoadBalancing(_Strict, frozen=True):
     - flowlet: drawn again after a gap;
     - spray: drawn for each packet;
     - round-robin: in turn;
-    - adaptive: the shortest queue.
+    - adaptive: the shortest queue;
+    - reps: as with ecmp, while senders choose each packet's source port by REPS.
     """
 
-    mode: Literal["ecmp", "flowlet", "spray", "round-robin", "adaptive"] = "ecmp"
+    mode: Literal["ecmp", "flowlet", "spray", "round-robin", "adaptive", "reps"] = "ecmp"
     flowlet_gap: Duration = Duration(50_000_000)
     # UDP source ports of queue pairs: nccl (from their numbers, as devices do), pair (one for each pair of ranks), a
     # port or FIRST-LAST; as --source-ports in the live world.
@@ -323,7 +326,7 @@ class LoadBalancing(_Strict, frozen=True):
 
     @property
     def reorders(self) -> bool:
-        return self.mode in ("spray", "round-robin", "adaptive")
+        return self.mode in ("spray", "round-robin", "adaptive", "reps")
 
 
 class Path(_Strict, frozen=True):
@@ -392,6 +395,11 @@ class Fabric(_Strict, kw_only=True, frozen=True):
         if given is not None and name in (None, name_of(given)):
             return given
         return CONTROLS[name or "none"]()
+
+    @property
+    def spray(self) -> int:
+        """The UDP source ports of each queue pair; REPS chooses among as many as there may be."""
+        return self.transport.spray or (SPRAY_MAX if self.load_balancing.mode == "reps" else 1)
 
     @property
     def lossless_priorities(self) -> tuple[int, ...]:

@@ -6,10 +6,11 @@ import genie_core
 import numpy as np
 
 from genie.config.congestion import Dctcp, Hpcc, Nscc, Swift, Window, set_control
+from genie.config.spraying import set_spray
 from genie.config.units import Size
 from simtwin.fabric.frames import frames_of
 from simtwin.fabric.network import Network
-from simtwin.fabric.schema import Fabric
+from simtwin.fabric.schema import Fabric, Transport
 
 REORDERING_PACKETS_MAX = 64  # default: few sprayed packets overtake more, and losses of short messages are noticed
 
@@ -42,8 +43,22 @@ def queue_pair_config(
         in_flight = min(config.window_packets, _control_window_packets(fabric, line_rate_bps, base_round_trip_ps))
         config.reordering_packets = _reordering_packets(in_flight)
     config.selective_repeat = selective
+    reorders = fabric.load_balancing.reorders
+    set_spray(config, fabric.spray, config.reordering_packets if reorders else transport.reordering_packets)
+    if fabric.load_balancing.mode == "reps":
+        config.recycle_ports = True
+        if transport.reordering_packets is None:  # timeouts and trimmed packets alone tell of losses, as in the paper
+            config.reordering_packets = config.window_packets
     set_control(config, fabric.control, line_rate_bps, base_round_trip_ps)
     return config
+
+
+def spray_problem(transport: Transport) -> str:
+    """Return why a transport cannot be sprayed, from its number of source ports on; "" when it can."""
+    spray, queue_pairs = transport.spray or 1, transport.queue_pairs or 1
+    if spray == 1 or queue_pairs == 1:
+        return ""
+    return f"{spray}: the packets of one queue pair are sprayed, and each connection has {queue_pairs}: give it one"
 
 
 def _reordering_packets(window_packets: int) -> int:

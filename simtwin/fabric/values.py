@@ -15,6 +15,7 @@ from simtwin.fabric.frames import frames_of
 from simtwin.fabric.network import Network
 from simtwin.fabric.queues import PS_PER_S
 from simtwin.fabric.schema import Explicit, Fabric, Photonic
+from simtwin.fabric.transport import spray_problem
 
 FRAME_MAX_BYTES = 65535  # the packet kernel keeps lengths in 16 bits
 SHORTEST_PS = 1000
@@ -95,6 +96,15 @@ def _check_transport(document: Document, fabric: Fabric) -> None:
         timeout = format_duration(transport.ack_timeout)
         raise document.error(("transport", "ack_timeout"), f" = {timeout}: nothing is acknowledged so soon: give more")
     window = transport.window_packets or genie_core.QueuePairConfig().window_packets
+    if fabric.load_balancing.mode == "reps":
+        if fabric.ecn is None:
+            raise document.error(
+                ("load_balancing", "mode"), ' = "reps": ports are good while nothing marks: give [ecn]'
+            )
+        if fabric.spray == 1:
+            raise document.error(("transport", "spray"), ' = 1: [load_balancing] mode = "reps" chooses among several')
+    if problem := spray_problem(transport):
+        raise document.error(("transport", "spray"), f" = {problem}")
     reordering = transport.reordering_packets
     if reordering and reordering >= window:
         raise document.error(

@@ -35,6 +35,10 @@ class Level:
         """Return why the level cannot play a fabric; "" when it can."""
         if isinstance(fabric.topology, Photonic) and self.name != FLOW:
             return f'level {self.name} has no circuits: topology kind = "photonic" is for level {FLOW}'
+        if fabric.spray > 1 and (fabric.transport.queue_pairs or 1) > 1:
+            return "the packets of one queue pair are sprayed, and each connection has several: give it one"
+        if self.name != PACKET and fabric.spray > 1:
+            return f"level {self.name} has no packets to spray: leave spray out, or use level {PACKET}"
         if self.name == ANALYTIC and fabric.fault:
             return f"level {ANALYTIC} has no links that could fail: leave [[fault]] out, or use level {FLOW}"
         return ""

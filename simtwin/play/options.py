@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from genie.config.limits import QUEUE_PAIRS_MAX
+from genie.config.limits import QUEUE_PAIRS_MAX, SPRAY_MAX
 from simtwin.fabric.schema import ControlName
 
 Seed = Annotated[int, Meta(ge=0, le=2**62)]
@@ -27,6 +27,7 @@ class SimulateOptions(Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     credit: bool = False
     queue_pairs: Annotated[int, Meta(ge=1, le=QUEUE_PAIRS_MAX)] | None = None
     split: bool | None = None
+    spray: Annotated[int, Meta(ge=1, le=SPRAY_MAX)] | None = None
     ranks_per_node: Annotated[int, Meta(ge=1)] | None = None
     slice_delay: str | None = None
     gpu: str | None = None  # its costs are played; absent: that of the fabric

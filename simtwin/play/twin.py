@@ -170,8 +170,9 @@ class Twin:
     def follow_paths(self, paths: pl.DataFrame) -> Followed:
         """Pin queue pairs to the paths of another run (its table) where possible; call it before any play."""
         followed = follow_paths(paths, self.fabric, self.network, self.host_of_rank.tolist())
-        for (source, target), links in followed.pins.items():
-            self._native.pin(source, target, links)
+        for (source, target), ways in followed.pins.items():
+            for port, links in enumerate(ways):
+                self._native.pin(source, target, links, port if len(ways) > 1 else -1)
         return followed
 
     def paths_of(self, transfers: pl.DataFrame, seeds: Sequence[int], followed: Followed | None) -> PlayedPaths:

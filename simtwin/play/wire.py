@@ -31,6 +31,7 @@ from genie.workload.graph import Kind, Op, Workload
 from simtwin.fabric.placement import NO_GPU, scale_up_bps
 from simtwin.fabric.schema import Fabric, Transport
 from simtwin.fabric.topology import build_network
+from simtwin.fabric.transport import spray_problem
 
 WIRES = ("nccl", "plain")
 DEFAULT_GPU = "h100"  # of servers, where nothing names a GPU
@@ -66,6 +67,8 @@ class Options(Protocol):
     @property
     def split(self) -> bool | None: ...
     @property
+    def spray(self) -> int | None: ...
+    @property
     def congestion(self) -> str | None: ...
 
 
@@ -73,12 +76,16 @@ def with_connections(transport: Transport, options: Options) -> Transport:
     """Return the fabric's transport with the options' values. Raises WireError, and ValueError for NCCL's variables."""
     if options.congestion is not None and options.congestion not in CONTROLS:
         raise WireError(f"{option('congestion')} {options.congestion}: must be one of {', '.join(CONTROLS)}")
-    given = {"queue_pairs": options.queue_pairs, "split": options.split, "congestion": options.congestion}
+    names = ("queue_pairs", "split", "spray", "congestion")
+    given = {name: getattr(options, name) for name in names}
     given = {key: value for key, value in given.items() if value is not None}
     transport = msgspec.structs.replace(transport, **given)
     # Where neither gives a value, NCCL's variables do, in both worlds.
     queue_pairs, split = connections_of(NcclVariables(), transport.queue_pairs, transport.split)
-    return msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
+    transport = msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
+    if problem := spray_problem(transport):
+        raise WireError(f"{option('spray')} {problem}")
+    return transport
 
 
 def lowering_from(

@@ -75,6 +75,9 @@ WRONG_OPTIONS = {
     "--trace-paths on": "--trace-paths on: loopback has no paths to learn",
     "--source-ports pinned": "--source-ports pinned: loopback has no paths to learn",
     "--source-ports pinned --trace-paths off": "chooses by the paths that are learned",
+    "--spray 8 --queue-pairs 2": "--spray 8: the packets of one queue pair are sprayed, and each connection has 2",
+    "--spray 8 --source-ports 50000-50003": "--spray 8: source ports '50000-50003' are 4, and packets are sprayed",
+    "--spray 65": "'--spray': Input should be less than or equal to 64",
     "--bogus": "No such option: --bogus",
 }
 
@@ -91,6 +94,7 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
         ("--level packet+skip --rate 1Gb/s", "--level packet+skip is not built yet; built: packet, flow, analytic"),
         ("--level flow --sharing fair --rate 1Gb/s", "--sharing fair: must be max-min or equal"),
         ("--sharing equal --rate 1Gb/s", "--sharing equal: is for --level flow"),
+        ("--spray 8 --level flow --rate 1Gb/s", "level flow has no packets to spray: leave spray out"),
         ("--level psychic --rate 1Gb/s", "--level psychic: must be one of packet, packet+skip, flow, analytic"),
         ("--threads 0 --rate 1Gb/s", "--threads"),
         ("--threads 5000000000 --rate 1Gb/s", "'--threads': Input should be less than or equal to 1024"),

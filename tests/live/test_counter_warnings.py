@@ -71,6 +71,12 @@ def test_softroce_ranks_and_injected_losses() -> None:
     assert [text.split(" grew")[0] for text in found] == ["host0 rank 0: bad_icrc"]
 
 
+def test_in_a_sprayed_run_packets_that_overtake_are_no_news() -> None:
+    ranks = [{"out_of_sequence": 9, "retransmitted": 0}, {"out_of_sequence": 4, "retransmitted": 1}]
+    found = warnings_of(ranks, ["host0", "host1"], [], sprayed=True)
+    assert [warning["counter"] for warning in found] == ["retransmitted"]
+
+
 def test_softroce_counters_that_are_meant_are_there() -> None:
     config = genie_core.EngineConfig()
     config.nic.address = "127.0.0.1"

@@ -48,6 +48,21 @@ def test_nccl_pinned_and_swept() -> None:
     assert ports("nccl")[:4] == [rdma_source_port(0x10000 + k, 0x10100 + k) for k in range(4)]
     assert len(set(ports("pair"))) == 12
     assert all(0xC000 <= port <= 0xFFFF for port in ports("pair") + ports("nccl"))
+
+
+def test_sprayed() -> None:
+    def ports(rule: str) -> list[int]:
+        return SourcePorts(rule).sprayed(0, 1, 8, 0x10000, 0x10100)
+
+    first = rdma_source_port(0x10000, 0x10100)
+    assert ports("nccl") == [0xC000 | first + place & 0x3FFF for place in range(8)]
+    assert ports("pair") == [SourcePorts("pair").port(0, 1, place, 8, 0, 0) for place in range(8)]
+    assert ports("50000-50031") == list(range(50008, 50016))
+    assert SourcePorts("50000-50007").spray_problem(8) == ""
+    assert (
+        SourcePorts("50000").spray_problem(2).startswith("source ports '50000' are 1, and packets are sprayed over 2")
+    )
+    assert SourcePorts("pinned", {1: [50001, 50002]}).sprayed(0, 1, 2, 0, 0) == [50001, 50002]
     assert [SourcePorts(rule).exact for rule in ("pair", "nccl", "50000")] == [False, True, True]
     assert [4791 in SourcePorts(rule) for rule in ("pair", "nccl", "4791", "4700-4800", "4792")] == [
         False, False, True, True, False,

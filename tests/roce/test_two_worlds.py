@@ -72,17 +72,34 @@ def one_of_every_five(draw: random.Random) -> Pattern:
     return Pattern((sizes(draw, 4, 4), sizes(draw, 4, 4)), ((), ()), MTU, 1, 1, 0.3, lose_every=5)
 
 
+def sprayed(draw: random.Random) -> Pattern:
+    """Four source ports: the next packet of the same port tells of a loss, which alone is sent again.
+
+    No two packets in a row are lost: how many of them one NAK asks for depends on when it leaves.
+    """
+    while True:
+        lost = [tuple(5 * number + draw.randint(0, 3) for number in numbers(draw, 4, 40)) for _ in (0, 1)]
+        pattern = Pattern(
+            (sizes(draw, 6, BATCH), sizes(draw, 6, BATCH)), (lost[0], lost[1]), MTU, BATCH, BATCH, 1.0, spray=4,
+            reordering=draw.randint(1, 8),
+        )  # fmt: skip
+        if sum(play.counters["timeouts"] for play in play_twin(pattern)) == 0:
+            return pattern
+
+
 KINDS = {
     "one packet at a time": one_packet_at_a_time,
     "a message a window": a_message_a_window,
     "many windows": many_windows,
     "one of every five": one_of_every_five,
+    "sprayed": sprayed,
 }
 REACHED = {
     "one packet at a time": {"timeouts": True, "naks_sent": False},
     "a message a window": {"timeouts": True, "naks_sent": True},
     "many windows": {"timeouts": False, "naks_sent": True},
     "one of every five": {"timeouts": True, "naks_sent": False},
+    "sprayed": {"timeouts": False, "naks_sent": True},
 }
 
 

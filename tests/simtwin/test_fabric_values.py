@@ -55,6 +55,17 @@ REFUSED = [
     # Losses that nobody would notice.
     ("[transport]\nreordering_packets = 256", "is not below window_packets = 256, so that no loss would be noticed"),
     ("[transport]\nwindow_packets = 9\nreordering_packets = 9", "window_packets = 9, so that no loss would be noticed"),
+    # Sprayed packets, and source ports by REPS.
+    ('[load_balancing]\nmode = "reps"', 'load_balancing.mode = "reps": ports are good while nothing marks: give [ecn]'),
+    (
+        '[load_balancing]\nmode = "reps"\n[ecn]\nminimum = "1kB"\nmaximum = "1MB"\n[transport]\nspray = 1',
+        'transport.spray = 1: [load_balancing] mode = "reps" chooses among several',
+    ),
+    ("[transport]\nspray = 8\nqueue_pairs = 2", "transport.spray = 8: the packets of one queue pair are sprayed, and"),
+    (
+        '[transport]\nspray = 8\n[load_balancing]\nsource_ports = "50000-50003"',
+        "load_balancing.source_ports: source ports '50000-50003' are 4, and packets are sprayed over 8",
+    ),
     # Thresholds and buffers.
     ('[ecn]\nminimum = "unlimited"\nmaximum = "1MB"', 'ecn.minimum = "unlimited": give a size'),
     ('[ecn]\nminimum = "1kB"\nmaximum = "1MB"\nat = "unlimited"', 'ecn.at = "unlimited": give the rate'),

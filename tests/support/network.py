@@ -163,8 +163,14 @@ class Network:
         end.most_in_flight = max(end.most_in_flight, in_flight)
         end.free_ps = self.now_ps + path.gap_ps
         self.at(end.free_ps, lambda: self._look(owner))
-        for delay_ps in path.fates[number] if number < len(path.fates) else ON_TIME:
-            self.at(end.free_ps + path.latency_ps + delay_ps, lambda: self.deliver(1 - owner, packet))
+        for time_ps in self._arrivals(owner, number, packet):
+            self.at(time_ps, lambda: self.deliver(1 - owner, packet))
+
+    def _arrivals(self, owner: int, number: int, packet: genie_core.Packet) -> list[int]:
+        """When the copies of an end's packet arrive, which has that number among all that it has sent."""
+        path, free_ps = self.paths[owner], self.ends[owner].free_ps
+        fate = path.fates[number] if number < len(path.fates) else ON_TIME
+        return [free_ps + path.latency_ps + delay_ps for delay_ps in fate]
 
 
 def config(**fields: Any) -> genie_core.QueuePairConfig:

@@ -32,9 +32,14 @@ def one_message(
     latencies_ps: tuple[int, int] = (0, 0),
     mtu: int = 4096,
     ack_every_packets: int = 16,
+    every_header_bytes: int = 0,
 ) -> Expected:
-    """`latencies_ps`: of a packet at the sending and at the receiving host. The window must hold the message."""
-    sizes = wire_bytes(size_bytes, mtu)
+    """`latencies_ps`: of a packet at the sending and at the receiving host. The window must hold the message.
+
+    `every_header_bytes`: of what otherwise only the first packet has.
+    """
+    first, *others = wire_bytes(size_bytes, mtu)
+    sizes = [first, *(size + every_header_bytes for size in others)]
     there = [(it.rate_bps, it.delay_ps) for it in cables]
     back = [(it.rate_back_bps, it.delay_ps) for it in reversed(cables)]
     arrivals = [time + latencies_ps[1] for time in across(there, [0] * len(sizes), sizes)]

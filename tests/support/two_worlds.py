@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import genie_core
 import numpy as np
 
+from genie.config.spraying import set_spray
+
 SEND, RECV = 3, 4
 ACKNOWLEDGE = 0x11
 NAK_KIND = 0x60
@@ -32,6 +34,8 @@ class Pattern:
     ack_every_packets: int
     ack_timeout_s: float
     lose_every: int = 0
+    spray: int = 1
+    reordering: int | None = None  # of sprayed packets
 
     def config(self) -> genie_core.QueuePairConfig:
         out = genie_core.QueuePairConfig()
@@ -39,6 +43,7 @@ class Pattern:
         out.window_packets = self.window_packets
         out.ack_every_packets = self.ack_every_packets
         out.ack_timeout_ps = round(self.ack_timeout_s * PS_PER_S)
+        set_spray(out, self.spray, self.reordering)
         return out
 
 
@@ -150,7 +155,7 @@ class LiveRank:
                     qpns=[1 << 16 | rank],
                     first_psns=[0],
                     our_first_psns=[0],
-                    source_ports=[0xC000 + rank],
+                    source_ports=[0xC000 + rank * pattern.spray + at for at in range(pattern.spray)],
                     rkey=7,
                 )
                 for address in addresses

@@ -79,7 +79,9 @@ def without(group: type, *kept: str) -> set[str]:
 
 # The options of the groups that benches do not have.
 LEFT_OUT: dict[type, set[str]] = {
-    TrafficOptions: without(TrafficOptions, "fabric", "hosts", "rate", "queue_pairs", "split", "congestion", "seed"),
+    TrafficOptions: without(
+        TrafficOptions, "fabric", "hosts", "rate", "queue_pairs", "split", "spray", "congestion", "seed"
+    ),
     LiveOptions: {"iterations", "warmup", "trace_paths", "verify", "faults"},
     TwinOptions: without(TwinOptions, "level", "threads"),
 }

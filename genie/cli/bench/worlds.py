@@ -77,6 +77,7 @@ class LiveWorld:
         return {
             **{key: every[key] for key in SETTINGS},
             MTU: settings.mtu or None,
+            **_spray_of(settings.spray),
             "lowering": settings.lowering.facts(),
             "fabric": "" if written is None else written.name,
         }
@@ -103,6 +104,11 @@ class LiveWorld:
         job = self._site.job.of(workload, str(self._folder / f"{name}.trace"))
         settings = live_settings(job, self._folder / name)
         return msgspec.structs.replace(settings, mtu=self._mtu_bytes or settings.mtu)
+
+
+def _spray_of(spray: int) -> dict[str, int]:
+    """Return the fact of a sprayed bench; benches from before sprayed ones have none."""
+    return {} if spray == 1 else {"spray": spray}
 
 
 def _found_wrong(settings: RunSettings, workload: Workload) -> bool:
@@ -141,6 +147,7 @@ class TwinWorld:
         return {
             "queue_pairs": fabric.transport.queue_pairs or 1,
             "split": fabric.transport.split or False,
+            **_spray_of(fabric.spray),
             MTU: fabric.transport.mtu,
             "congestion": plain(fabric.control),
             "lowering": self._job.lowering.facts(),

@@ -19,6 +19,7 @@ SOFTROCE = "softroce"
 SENDERS_NAMED = 3  # of refused packets, in a warning
 # Consequences of lost packets: not judged where a fault plan injects losses.
 OF_LOSSES = ("timeouts", "retransmitted", "out_of_sequence")
+OF_SPRAYING = ("out_of_sequence",)
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,18 @@ def warnings_of(
     devices: Iterable[Mapping[str, Any]],
     senders: Iterable[Iterable[Sequence[Any]]] = (),
     addresses: Sequence[str] = (),
+    *,
+    sprayed: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the warnings as counters.json holds them, the worst first.
 
     `ranks`: by rank, the counters of its transport; None if lost. `hosts`, `addresses`: by rank. `devices`: from
-    Watched.counted(). `senders`: by rank, from Transport.refused_senders().
+    Watched.counted(). `senders`: by rank, from Transport.refused_senders(). `sprayed`: packets overtake each other.
     """
     came_from = _senders(senders, addresses)
     by_rank = list(ranks)
     lost = any(counters and counters.get("injected_losses") for counters in by_rank)
+    explained = OF_LOSSES if lost else OF_SPRAYING if sprayed else ()
     places: list[tuple[str, str, str, str, Mapping[str, int]]] = [
         (SOFTROCE, SOFTROCE, hosts[rank], f"rank {rank}", counters) for rank, counters in enumerate(by_rank) if counters
     ]
@@ -92,7 +96,7 @@ def warnings_of(
     for kind, driver, host, device, counters in places:
         for counter, grew in counters.items():
             meaning = meaning_of(kind, driver, counter) if grew > 0 else None
-            if meaning is None or meaning.grows != "no" or (kind == SOFTROCE and lost and counter in OF_LOSSES):
+            if meaning is None or meaning.grows != "no" or (kind == SOFTROCE and counter in explained):
                 continue
             if meaning.share_of and grew < meaning.share_min * counters.get(meaning.share_of, 0):
                 continue

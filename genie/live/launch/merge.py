@@ -98,7 +98,9 @@ def counters_of(settings: RunSettings, facts: list[dict[str, Any] | None]) -> di
         "ranks": ranks,
         "devices": devices,
         "refused_senders": senders,
-        "warnings": warnings_of(ranks, settings.host_names, devices, senders, settings.addresses),
+        "warnings": warnings_of(
+            ranks, settings.host_names, devices, senders, settings.addresses, sprayed=settings.spray > 1
+        ),
     }
 
 

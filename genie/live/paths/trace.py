@@ -45,7 +45,7 @@ class PathTrace:
         With the rule "nccl" ports follow from queue pair numbers, which are not known yet: those paths are learned
         afterwards.
         """
-        rule, count = self._settings.source_ports, self._settings.queue_pairs
+        rule, count = self._settings.source_ports, self._settings.ports_each
         chosen: dict[int, list[int]] = {}
         try:
             if rule == PINNED:
@@ -82,7 +82,7 @@ class PathTrace:
         first = draw.randrange(LAST - FIRST + 1)
         tried = 0
         deadline = time.monotonic() + TRACE_LIMIT_S
-        wanted = dict.fromkeys(self._peers(), max(ports_needed(1), self._settings.queue_pairs))
+        wanted = dict.fromkeys(self._peers(), max(ports_needed(1), self._settings.ports_each))
         while any(count > tried for count in wanted.values()) and (left_s := deadline - time.monotonic()) > 0:
             most = max(wanted.values())
             ports = [FIRST + (first + at) % (LAST - FIRST + 1) for at in range(tried, most)]
@@ -91,7 +91,7 @@ class PathTrace:
             tried = most
             for peer in wanted:
                 ways = {tuple(hops) for (to, _), hops in self._before.items() if to == peer}
-                wanted[peer] = max(ports_needed(len(ways)), self._settings.queue_pairs)
+                wanted[peer] = max(ports_needed(len(ways)), self._settings.ports_each)
         known = [[peer, port, hops] for (peer, port), hops in self._before.items()]
         answer: list[Any] = self._meet.agree(known, self._decide)
         chosen = {int(peer): [int(port) for port in ports] for peer, ports in answer[self._rank]}
@@ -106,7 +106,7 @@ class PathTrace:
             for peer, port, hops in known:
                 candidates.setdefault((rank, peer), []).append((port, self._links(rank, peer, hops)))
         settings = self._settings
-        chosen = choose_ports(candidates, settings.ranks, settings.queue_pairs, settings.seed)
+        chosen = choose_ports(candidates, settings.ranks, settings.ports_each, settings.seed)
         return [[[dst, ports] for (src, dst), ports in chosen.items() if src == rank] for rank in range(settings.ranks)]
 
     def _links(self, rank: int, peer: int, hops: Sequence[str]) -> Links:

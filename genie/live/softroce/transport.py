@@ -10,6 +10,7 @@ import genie_core
 
 from genie.config.congestion import NoControl, from_plain, set_control
 from genie.config.source_ports import SourcePorts
+from genie.config.spraying import set_spray
 from genie.errors import EXIT_ENVIRONMENT, EXIT_USAGE
 from genie.live.settings import RunSettings
 from genie.live.softroce.faults import set_path_faults, set_rate_faults
@@ -119,10 +120,7 @@ class SoftRoceTransport:
             qpns=numbers,
             first_psns=endpoint.first_psns[own],
             our_first_psns=self._first_psns[peer],
-            source_ports=[
-                self._source_ports.port(own, peer, number, count, ours[number], numbers[number])
-                for number in range(count)
-            ],
+            source_ports=self._ports(peer, ours, numbers),
             exact_ports=self._source_ports.exact,
             rkey=endpoint.rkey,
             memory_address=endpoint.memory_address,
@@ -132,6 +130,12 @@ class SoftRoceTransport:
             slots=endpoint.slots,
             window_packets=endpoint.window_packets,
         )
+
+    def _ports(self, peer: int, ours: Sequence[int], theirs: Sequence[int]) -> list[int]:
+        own, count, spray = self._context.rank, len(ours), self._context.settings.spray
+        if spray > 1:
+            return self._source_ports.sprayed(own, peer, spray, ours[0], theirs[0])
+        return [self._source_ports.port(own, peer, at, count, ours[at], theirs[at]) for at in range(count)]
 
     def ports(self) -> list[list[int]]:
         own = self._context.rank
@@ -263,6 +267,7 @@ def queue_pair_of(settings: RunSettings, mtu_bytes: int, rank: int) -> genie_cor
     config.retry_limit = settings.retry_limit
     config.rnr_retry_limit = settings.rnr_retry_limit
     config.rnr_unit_ps = config.rnr_unit_ps * settings.dilation
+    set_spray(config, settings.spray, settings.reordering_packets)
     control = from_plain(settings.congestion)
     is_off = any(fault.rank == rank for fault in settings.faults.congestion)
     if not isinstance(control, NoControl) and not is_off:

@@ -141,6 +141,8 @@ def job_of(run: Run) -> str:
     facts = {key: run.info.get(key) for key in JOB_FACTS} | {key: settings.get(key) for key in JOB_SETTINGS}
     if settings.get("collectives"):
         facts["workload"] = settings["collectives"]
+    if settings.get("spray", 1) != 1:  # runs from before this setting keep their digest
+        facts["spray"] = settings["spray"]
     facts["lab"] = (settings.get("lab") or {}).get("fabric")
     if run.info.get("world") == "twin":
         facts |= {key: run.info.get(key) for key in ("fabric", "level", "load_balancing", "follow")}
