@@ -92,7 +92,7 @@ def fabric(mode: str, faults: tuple[Fault, ...] = (), **transport: Any) -> Fabri
         ecn=Ecn(minimum=Size(60 << 10), maximum=Size(240 << 10)),
         transport=Transport(window_packets=64, **transport),
         fault=faults,
-        routing=Routing(reroute_delay=Duration(100_000 * US)),  # nobody else goes around a failure
+        routing=Routing(reroute_delay=Duration(100_000 * US)),  # no other balancing goes around a failure
     )
 
 
@@ -107,7 +107,7 @@ def played(mode: str, faults: tuple[Fault, ...] = (), **transport: Any) -> tuple
 
 
 def test_on_equal_spines_all_are_full() -> None:
-    """What the spines carry together decides; ports in turn leave the spine with the most of them behind."""
+    """The rate of all spines together decides; ports in turn leave the spine with the most of them behind."""
     ideal_us = WIRE_BITS / (SPINES * PORT_BPS) * US_PER_S
     result, took_us, _ = played("reps")
     assert ideal_us <= took_us < 1.02 * ideal_us
