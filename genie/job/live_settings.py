@@ -76,7 +76,7 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
         )
     if described.load_balancing.mode == "reps":
         raise UsageError(
-            f'{traffic.fabric}: [load_balancing] mode = "reps" is for the twin: simulate it, or give --spray'
+            f'{traffic.fabric}: [load_balancing] mode = "reps" is for the twin alone: simulate it, or use "ecmp"'
         )
     transports = job.transports
     traffic_class = transport.traffic_class or 0 if live.traffic_class is None else live.traffic_class
@@ -235,7 +235,7 @@ def _check_spray(settings: RunSettings) -> None:
     if settings.spray == 1:
         return
     if VERBS in settings.kinds:
-        raise UsageError(f"--spray {settings.spray}: is softroce's, and ranks are on verbs: leave it out")
+        raise UsageError(f"--spray {settings.spray}: only softroce sprays, and ranks are on verbs: leave it out")
     if problem := SourcePorts(settings.source_ports).spray_problem(settings.spray):
         raise UsageError(f"--spray {settings.spray}: {problem}")
 

@@ -258,9 +258,8 @@ void register_twin(nb::module_& m) {
           [](Network& n, std::int32_t from, std::int32_t to, std::vector<std::uint32_t> links,
              std::int32_t port) { n.pinned.push_back({from, to, std::move(links), port}); },
           "source"_a, "target"_a, "links"_a, "port"_a = -1,
-          "A path that a pair of hosts keeps to; `port`: of a sprayed queue pair, only what leaves by this "
-          "of "
-          "its source ports, from 0.")
+          "A path that a pair of hosts keeps to; `port`: source port of a sprayed queue pair, from 0, whose "
+          "packets keep to it.")
       .def(
           "add_routes",
           [](Network& n, const Column<std::int32_t>& group_of_host, const Column<std::int64_t>& route_start,

@@ -56,11 +56,11 @@ struct Remote {
   IpAddress address;
   std::uint32_t qpn = 0;
   std::uint32_t first_psn = 0;  // of what it sends to us
-  std::vector<std::uint16_t> source_ports = {
-      0};                                      // of what we send to it: as many as its queue pair sprays over
+  // Of what we send to it: as many as its queue pair sprays over.
+  std::vector<std::uint16_t> source_ports = {0};
   std::vector<std::uint16_t> peer_ports = {};  // of what it sends to us, and of nothing else; empty: any
-  bool exact_port = false;  // these, whoever else has them; otherwise the next that are free
-  bool foreign = false;     // no softroce: its IP identifications are unknown
+  bool exact_port = false;                     // source_ports even if others have them; or the next free ones
+  bool foreign = false;                        // no softroce: its IP identifications are unknown
 };
 
 // Where a SEND's payload goes, or what an immediate uses up.

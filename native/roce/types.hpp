@@ -84,8 +84,8 @@ struct Packet {
   bool echo : 1 = false;       // of an acknowledgement: what it acknowledges had a mark (BECN in the BTH)
   bool trimmed : 1 = false;    // of a NAK: the network has told of the loss, and the way is there
   bool placed : 1 = false;     // receiver only: the payload lies where it belongs since the packet came
-  std::uint8_t port =
-      0;  // which of its queue pair's source ports it leaves by; a receiver knows it of the twin
+  // Which of its queue pair's source ports it leaves by. A receiver knows it in the twin alone.
+  std::uint8_t port = 0;
   std::uint32_t psn = 0;
   std::uint32_t payload_bytes = 0;
   std::uint32_t immediate = 0;
@@ -126,8 +126,8 @@ struct QueuePairConfig {
   // UDP source ports that packets leave by in turn; above 1 the packets of WRITEs each say where they belong,
   // and those that come early are placed at once.
   std::uint32_t spray = 1;
-  bool recycle_ports =
-      false;  // REPS: acknowledgements say which of them are good; only where it is simulated
+  // REPS: acknowledgements say which of the source ports are good. In the twin alone.
+  bool recycle_ports = false;
   congestion::Config congestion;
   TimePs pacing_unit = 1;  // to which times between paced packets are rounded
   friend bool operator==(const QueuePairConfig&, const QueuePairConfig&) = default;

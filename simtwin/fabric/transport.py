@@ -10,7 +10,7 @@ from genie.config.spraying import set_spray
 from genie.config.units import Size
 from simtwin.fabric.frames import frames_of
 from simtwin.fabric.network import Network
-from simtwin.fabric.schema import Fabric, Transport
+from simtwin.fabric.schema import Fabric
 
 REORDERING_PACKETS_MAX = 64  # default: few sprayed packets overtake more, and losses of short messages are noticed
 
@@ -51,14 +51,6 @@ def queue_pair_config(
             config.reordering_packets = config.window_packets
     set_control(config, fabric.control, line_rate_bps, base_round_trip_ps)
     return config
-
-
-def spray_problem(transport: Transport) -> str:
-    """Return why a transport cannot be sprayed, from its number of source ports on; "" when it can."""
-    spray, queue_pairs = transport.spray or 1, transport.queue_pairs or 1
-    if spray == 1 or queue_pairs == 1:
-        return ""
-    return f"{spray}: the packets of one queue pair are sprayed, and each connection has {queue_pairs}: give it one"
 
 
 def _reordering_packets(window_packets: int) -> int:

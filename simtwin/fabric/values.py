@@ -9,13 +9,13 @@ import genie_core
 import numpy as np
 from msgspec import Struct
 
+from genie.config.spraying import spray_problem
 from genie.config.strict_toml import Document
 from genie.config.units import Rate, Size, format_duration, format_rate
 from simtwin.fabric.frames import frames_of
 from simtwin.fabric.network import Network
 from simtwin.fabric.queues import PS_PER_S
 from simtwin.fabric.schema import Explicit, Fabric, Photonic
-from simtwin.fabric.transport import spray_problem
 
 FRAME_MAX_BYTES = 65535  # the packet kernel keeps lengths in 16 bits
 SHORTEST_PS = 1000
@@ -103,7 +103,7 @@ def _check_transport(document: Document, fabric: Fabric) -> None:
             )
         if fabric.spray == 1:
             raise document.error(("transport", "spray"), ' = 1: [load_balancing] mode = "reps" chooses among several')
-    if problem := spray_problem(transport):
+    if problem := spray_problem(fabric.spray, transport.queue_pairs or 1):
         raise document.error(("transport", "spray"), f" = {problem}")
     reordering = transport.reordering_packets
     if reordering and reordering >= window:

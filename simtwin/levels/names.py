@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from genie.config.congestion import NoControl, name_of
+from genie.config.spraying import spray_problem
 from simtwin.fabric.schema import Fabric, Photonic
 
 PACKET, FLOW, ANALYTIC = "packet", "flow", "analytic"
@@ -35,8 +36,8 @@ class Level:
         """Return why the level cannot play a fabric; "" when it can."""
         if isinstance(fabric.topology, Photonic) and self.name != FLOW:
             return f'level {self.name} has no circuits: topology kind = "photonic" is for level {FLOW}'
-        if fabric.spray > 1 and (fabric.transport.queue_pairs or 1) > 1:
-            return "the packets of one queue pair are sprayed, and each connection has several: give it one"
+        if problem := spray_problem(fabric.spray, fabric.transport.queue_pairs or 1):
+            return f"spray {problem}"
         if self.name != PACKET and fabric.spray > 1:
             return f"level {self.name} has no packets to spray: leave spray out, or use level {PACKET}"
         if self.name == ANALYTIC and fabric.fault:

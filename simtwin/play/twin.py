@@ -35,7 +35,7 @@ from simtwin.fabric.transport import line_rate_bps, queue_pair_config
 from simtwin.levels.analytic import MESSAGE, CostKeys, CostModel, cost_keys, costs_of
 from simtwin.levels.closed_forms import ClosedForms
 from simtwin.levels.names import ANALYTIC, FLOW, PACKET, Level
-from simtwin.levels.parts import Parts
+from simtwin.levels.part_times import PartTimes
 from simtwin.play.round_trip import base_round_trip_ps, needs_all_routes
 from simtwin.play.warnings import warnings_on
 from simtwin.play.watching import Stopped, Watch
@@ -263,12 +263,12 @@ class Twin:
             raise SimulationError(stopped.why, simulation)
         return simulation
 
-    def parts_of(self, workload: Workload, lowering: Lowering) -> Parts | None:
+    def parts_of(self, workload: Workload, lowering: Lowering) -> PartTimes | None:
         """Return the parts of the workload's collectives; None with costs of another model."""
         if self.model is not None:
             return None
         groups = {group.name: group.ranks for group in workload.groups}
-        return Parts(lowering, groups, lambda: self._closed_forms(lowering), as_played=self.level.name != ANALYTIC)
+        return PartTimes(lowering, groups, lambda: self._closed_forms(lowering), as_played=self.level.name != ANALYTIC)
 
     def simulator(self, plan: Plan, iteration: int = 0) -> genie_core.Simulator | genie_core.FlowSimulator:
         """Return the simulator of level `packet` or `flow` with a plan, not started; seeds differ by iteration."""

@@ -21,6 +21,7 @@ from genie.collectives.nccl.tuner_file import read_tuner
 from genie.collectives.nccl.tuning import NEWEST, Server, gpus
 from genie.config.congestion import CONTROLS
 from genie.config.nccl import TUNER_FILE, NcclVariables, Played, connections_of, protocols_of, settings_list, shape_of
+from genie.config.spraying import spray_problem
 from genie.config.units import parse_duration
 from genie.errors import InputError
 from genie.inputs.spelling import option
@@ -31,7 +32,6 @@ from genie.workload.graph import Kind, Op, Workload
 from simtwin.fabric.placement import NO_GPU, scale_up_bps
 from simtwin.fabric.schema import Fabric, Transport
 from simtwin.fabric.topology import build_network
-from simtwin.fabric.transport import spray_problem
 
 WIRES = ("nccl", "plain")
 DEFAULT_GPU = "h100"  # of servers, where nothing names a GPU
@@ -83,7 +83,7 @@ def with_connections(transport: Transport, options: Options) -> Transport:
     # Where neither gives a value, NCCL's variables do, in both worlds.
     queue_pairs, split = connections_of(NcclVariables(), transport.queue_pairs, transport.split)
     transport = msgspec.structs.replace(transport, queue_pairs=queue_pairs, split=split)
-    if problem := spray_problem(transport):
+    if problem := spray_problem(transport.spray or 1, transport.queue_pairs or 1):
         raise WireError(f"{option('spray')} {problem}")
     return transport
 

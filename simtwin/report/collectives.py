@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from genie.record import Run
     from simtwin.fabric.network import Network
-    from simtwin.levels.parts import Parts
+    from simtwin.levels.part_times import PartTimes
 
 LIMITED_MAX = 24  # rows whose limit and limiting link are looked for, those of most time first
 BITS = 8
@@ -72,7 +72,7 @@ def _chosen(run: Run) -> dict[tuple[object, ...], str]:
     return {key: words.pop() if len(words) == 1 else "differs by group" for key, words in found.items()}
 
 
-def collective_rows(run: Run, network: Network, parts: Parts | None = None) -> list[CollectiveRow]:
+def collective_rows(run: Run, network: Network, parts: PartTimes | None = None) -> list[CollectiveRow]:
     """Return the rows, those of most time first. `parts`: of the job's collectives, for limits."""
     import polars as pl
 

@@ -13,7 +13,7 @@ from simtwin.report.rank_time import longest_iteration
 if TYPE_CHECKING:
     from genie.record import Run
     from simtwin.fabric.network import Network
-    from simtwin.levels.parts import Parts
+    from simtwin.levels.part_times import PartTimes
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Digest:
     path: list[Segment]
 
 
-def digest_of(run: Run, network: Network, parts: Parts | None = None) -> Digest:
+def digest_of(run: Run, network: Network, parts: PartTimes | None = None) -> Digest:
     """Return the digest of a run. `parts`: of the job's collectives, for limits."""
     longest = longest_iteration(iteration_ends(run))
     return Digest(collective_rows(run, network, parts), longest, critical_path(run, longest))

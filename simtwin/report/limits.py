@@ -14,23 +14,26 @@ import numpy as np
 
 from genie.page import percent
 from simtwin.levels.analytic import CostKey
-from simtwin.levels.parts import BARRIER, OnGpus
+from simtwin.levels.part_times import BARRIER, OnGpus
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from genie.record import Run
     from simtwin.fabric.network import Network
-    from simtwin.levels.parts import Parts
+    from simtwin.levels.part_times import PartTimes
 
 WAITING, WIRE, NVLINK, LINKS, STEPS = "waiting", "wire", "NVLink", "server links", "GPU steps"
-# Largest error of the closed forms of GPU steps beside levels packet and flow; tests/simtwin/test_limits.py has it.
+# Largest error of the closed forms of GPU steps beside level flow between servers; tests/simtwin/test_limits.py has it
+# for all-reduces, all-gathers, broadcasts and all-to-alls.
 ERROR = 0.3
+# For one root's messages the forms are 3 times too long (a scatter of 8 B to 16) to 3 times too short (a gather).
+OF_ONE_ROOT, FACTOR = ("gather", "scatter"), 4.0
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Parts of the mean time of a row's collectives, from the first member's start to the last end.
+    """PartTimes of the mean time of a row's collectives, from the first member's start to the last end.
 
     `name`: of the largest part; "" if the errors of the closed forms leave it open. `links_ns`: of the links inside
     servers.
@@ -92,7 +95,7 @@ def servers_of_hosts(network: Network) -> NDArray[np.int64]:
 class Limits:
     """Limits of the collectives of one simulation."""
 
-    def __init__(self, run: Run, network: Network, parts: Parts) -> None:
+    def __init__(self, run: Run, network: Network, parts: PartTimes) -> None:
         """Take a run that has the starts and ends of all members, see `told`."""
         self._parts = parts
         host = {name: number for number, name in enumerate(network.node_names[: network.hosts])}
@@ -114,8 +117,9 @@ class Limits:
         if gpus is None or busy is None:
             return None
         limit = _divided(row, gpus, busy)
-        error = 0.0 if self._parts.is_exact(ranks) else ERROR
-        others = (_divided(row, OnGpus(gpus.steps_ns * by, gpus.links_ns), busy) for by in (1 - error, 1 + error))
+        least, most = (1 / FACTOR, FACTOR) if row.op in OF_ONE_ROOT else (1 - ERROR, 1 + ERROR)
+        bounds = () if self._parts.is_exact(ranks) else (least, most)
+        others = (_divided(row, OnGpus(gpus.steps_ns * by, gpus.links_ns), busy) for by in bounds)
         return limit if all(other.name == limit.name for other in others) else replace(limit, name="")
 
     def _by_forms(self, key: CostKey) -> Busy | None:

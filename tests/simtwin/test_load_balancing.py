@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from twin_fabrics import GBPS, US, incast, twin_of
+from twin_fabrics import GBPS, US, incast, to_other_leaf, twin_of
 
 from genie.config.congestion import Hpcc
 from genie.config.units import Duration, Rate, Size
@@ -38,15 +38,6 @@ def two_leaves(mode: str, **transport: Any) -> Fabric:
         load_balancing=LoadBalancing(mode=mode, flowlet_gap=Duration(20 * US)),  # type: ignore[arg-type]
         transport=Transport(ack_timeout=Duration(10**9), **transport),
     )
-
-
-def to_other_leaf(fabric: Fabric, size_bytes: int = 4 * MIB, **more: Any) -> tuple[Simulation, np.ndarray]:
-    """Host 0 sends to host 3; data packets by spine: those that leave the first leaf upwards."""
-    twin = twin_of(fabric, hosts=(0, 3))
-    result = twin.play(collective(Op.BROADCAST, 2, size_bytes), **more)
-    names = twin.network.link_names
-    up = [names.index(f"leaf0->spine{spine}") for spine in range(SPINES)]
-    return result, np.array([result.counters["links"]["packets"][link] for link in up])
 
 
 def test_a_connection_keeps_its_path() -> None:

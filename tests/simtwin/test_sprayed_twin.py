@@ -6,20 +6,19 @@ from collections import Counter
 from typing import Any
 
 import msgspec
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from path_oracle import one_message
-from twin_fabrics import GBPS, MIB, NS, US, Cable, leaf_spine, path, run_native, twin_of
+from twin_fabrics import GBPS, MIB, NS, US, Cable, leaf_spine, path, run_native, to_other_leaf, twin_of
 
 from genie.config.units import Duration
 from genie.workload.graph import Op
 from genie.workload.synthetic import collective, point_to_point
 from simtwin.fabric.played_paths import TwinPorts, hashed_path
 from simtwin.fabric.schema import Fabric, Fault
-from simtwin.play.twin import Loss, Simulation
+from simtwin.play.twin import Loss
 
 SPINES = 4
 RETH_BYTES = 16
@@ -27,15 +26,6 @@ RETH_BYTES = 16
 
 def two_leaves(spray: int, **more: Any) -> Fabric:
     return leaf_spine(2, SPINES, 2, delay_ps=US, ack_timeout=Duration(10**9), spray=spray, **more)
-
-
-def to_other_leaf(fabric: Fabric, size_bytes: int = 4 * MIB, **more: Any) -> tuple[Simulation, np.ndarray]:
-    """Host 0 sends to host 3; data packets by spine."""
-    twin = twin_of(fabric, hosts=(0, 3))
-    result = twin.play(collective(Op.BROADCAST, 2, size_bytes), **more)
-    names = twin.network.link_names
-    up = [names.index(f"leaf0->spine{spine}") for spine in range(SPINES)]
-    return result, np.array([result.counters["links"]["packets"][link] for link in up])
 
 
 def by_spine(fabric: Fabric, spray: int) -> list[int]:

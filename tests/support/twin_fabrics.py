@@ -15,7 +15,8 @@ from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Workload
+from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.synthetic import collective
 from simtwin.fabric.schema import (
     Downlink,
     Ecn,
@@ -34,7 +35,7 @@ from simtwin.fabric.schema import (
     Transport,
 )
 from simtwin.fabric.topology import build_network
-from simtwin.play.twin import Twin
+from simtwin.play.twin import Simulation, Twin
 
 KIB, MIB = 1 << 10, 1 << 20
 GBPS = 10**9
@@ -192,3 +193,11 @@ def wire_bytes(size_bytes: int, mtu: int = 4096) -> list[int]:
 def transmission_ps(size_bytes: int, rate_bps: int) -> int:
     """Rounded to the nearest picosecond; 0 at an unlimited rate."""
     return 0 if rate_bps == 0 else (size_bytes * 8 * 10**12 + rate_bps // 2) // rate_bps
+
+
+def to_other_leaf(fabric: Fabric, size_bytes: int = 4 * MIB, **more: Any) -> tuple[Simulation, NDArray[np.int64]]:
+    """Host 0 sends to host 3; data packets by spine: those that leave the first leaf upwards."""
+    twin = twin_of(fabric, hosts=(0, 3))
+    result = twin.play(collective(Op.BROADCAST, 2, size_bytes), **more)
+    up = [link for link, name in enumerate(twin.network.link_names) if name.startswith("leaf0->spine")]
+    return result, np.array([result.counters["links"]["packets"][link] for link in up])

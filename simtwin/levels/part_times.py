@@ -27,7 +27,7 @@ class OnGpus(NamedTuple):
     links_ns: float
 
 
-class Parts:
+class PartTimes:
     """Times of the parts of a job's collectives.
 
     `groups`: name -> ranks. `forms`: returns the closed forms of the network; it is called only where they are needed.
