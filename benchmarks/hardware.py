@@ -9,7 +9,8 @@
 
 The measurements are tables in the shared data (GENIE_SHARED_DATA, or ../shared/data beside the checkout), each with its
 source. The fabric of a cluster is `benchmarks/hardware/CLUSTER.toml`. A prediction is a simulation at level flow with
-the cluster's NCCL variables. Nothing is fitted to a cluster. Errors are predicted / measured - 1.
+the cluster's NCCL variables. Errors are predicted / measured - 1. The rows that have set a constant are named in
+genie/collectives/nccl/tuning.toml, and the summary of errors leaves them out.
 
 Some publications leave the network open, or use another library than NCCL. Their curves are shown as shapes: the time
 of each size over that of the largest one, predicted over measured.
@@ -253,7 +254,9 @@ def part_of(cluster: Cluster, rows: list[Row], named: set[str]) -> Part:
         )
         for operation, label in labels
     ]
-    why = f"{cluster.file}. " + (f"As a shape only: {cluster.shape}." if cluster.shape else "Nothing is fitted to it.")
+    count = sum(row.name in named for row in rows)
+    set_by = f"{count} of {len(rows)} rows have set a constant" if count else "no row has set a constant"
+    why = f"{cluster.file}; " + (f"as a shape only: {cluster.shape}." if cluster.shape else f"{set_by}.")
     return Part(cluster.name, why, tuple(curves))
 
 

@@ -11,8 +11,8 @@ from genie.page import amount, as_table, key, section
 from genie.page.document import document
 
 WIDTH, HEIGHT = 344, 236
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 24, 34
-SIZE_LABELS = 5  # along an axis, at most
+LEFT, RIGHT, TOP, BOTTOM = 52, 20, 24, 34
+SIZE_LABELS, SIZE_LABEL_WIDTH = 5, 52  # along an axis, at most; of one, in px
 MEASURED, PREDICTED, NAMED = "--ink", "--two", "--mark"
 
 
@@ -83,7 +83,11 @@ def _panel(curve: Curve) -> str:
         label = f"{10.0 ** (power - 3):g} ms" if power >= 3 else f"{10**power:g} us"
         parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end" class="soft small">{label}</text>')
     step = max(-(-len(curve.points) // SIZE_LABELS), 1)
+    free = 0.0  # the right end of the last label
     for point in curve.points[::step]:
+        if x(point.size_bytes) - SIZE_LABEL_WIDTH / 2 < free:
+            continue
+        free = x(point.size_bytes) + SIZE_LABEL_WIDTH / 2
         parts.append(
             f'<text x="{x(point.size_bytes):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle" class="small">'
             f"{amount(point.size_bytes)}</text>"

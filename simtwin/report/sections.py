@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from genie.page import amount, as_table, count_of, duration, facts, key, percent, rate, section, select, share, table
 from genie.page.words import TITLE_MAX
 from simtwin.report.band import band_in_words, mean
-from simtwin.report.collectives import table_of
+from simtwin.report.collectives import LIMITED_MAX, table_of
 from simtwin.report.loads import FULL
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, STATES, recorded_ranks
 from simtwin.report.sentence import has_packets, left_out, no_links
@@ -102,6 +102,8 @@ def collectives(run: Run, rows: list[CollectiveRow], path: str) -> str:
         )
     if any(row.link for row in rows):
         words.append("The limiting link needs most time for the bytes of one collective.")
+    if len(rows) > LIMITED_MAX:
+        words.append(f"Limits and links are looked for in the first {LIMITED_MAX} rows.")
     shown = rows[:COLLECTIVES_MAX]
     if len(rows) > len(shown):
         words.append(f"{len(rows) - len(shown)} more are not shown.")
