@@ -48,13 +48,14 @@ def domain_of(fabric: Fabric) -> Domain | None:
 def ranks_per_server(fabric: Fabric, gpu: str | None = None) -> int:
     """Return the number of ranks in each server. It is 1 where every message crosses the fabric.
 
-    Rails without a domain are servers only where a GPU is named, by `gpu` or by the fabric.
+    Rails without a domain have the insides of their GPU. They have none if `gpu` or the fabric says that GPUs take no
+    time.
     """
     server, topology = fabric.server, fabric.topology
     if server is not None and server.gpus is not None:
         return server.gpus
-    named = gpu or (None if server is None else server.gpu) or NO_GPU
-    if isinstance(topology, RailOptimized) and named.lower() != NO_GPU:
+    named = gpu or (None if server is None else server.gpu)
+    if isinstance(topology, RailOptimized) and (named is None or named.lower() != NO_GPU):
         return topology.rails
     return hosts_of_server(topology) or 1
 

@@ -37,7 +37,7 @@ def explicit() -> Explicit:
     [
         (Rails(servers=2, rails=4, spines=1, domain=DOMAIN), 4, 3600),
         (Rails(servers=2, rails=4, spines=1, domain=Domain(Rate(100 * GBPS), kind="mesh")), 4, 300),
-        (Rails(servers=2, rails=4, spines=1), 1, 0),
+        (Rails(servers=2, rails=4, spines=1), 4, 0),  # of the GPU's own links
         (LeafSpine(2, 2, 4, hosts_per_server=2, domain=DOMAIN), 2, 3600),
         (explicit(), 2, 1000),  # without the cable to the NIC
     ],
@@ -48,10 +48,12 @@ def test_ranks_of_a_server_and_the_rate_among_them(topology: Any, ranks: int, ra
     assert scale_up_bps(fabric, build_network(fabric), ranks) == rate_gbps * GBPS
 
 
-def test_rails_are_servers_where_a_gpu_is_named() -> None:
+def test_rails_are_servers_unless_gpus_take_no_time() -> None:
     rails = Rails(servers=2, rails=4, spines=1)
+    assert ranks_per_server(Fabric(topology=rails, link=LINK)) == 4
     assert ranks_per_server(Fabric(topology=rails, link=LINK, server=Server("h100"))) == 4
-    assert ranks_per_server(Fabric(topology=rails, link=LINK), "h100") == 4
+    assert ranks_per_server(Fabric(topology=rails, link=LINK), "none") == 1
+    assert ranks_per_server(Fabric(topology=rails, link=LINK, server=Server("none"))) == 1
 
 
 def played(fabric: simtwin.Fabric, **options: Any) -> simtwin.Simulated:
