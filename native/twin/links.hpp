@@ -40,6 +40,7 @@ inline constexpr auto kPauseOpcode = static_cast<roce::Opcode>(0xFF);  // none o
 
 struct LinkCounters {
   std::uint64_t packets = 0, bytes = 0, dropped = 0, dropped_bytes = 0, marked = 0, trimmed = 0, pauses = 0;
+  std::uint64_t replays = 0;
   TimePs paused_ps = 0;
   std::int64_t longest_queue_bytes = 0, queue_bytes = 0;
 };
@@ -85,6 +86,14 @@ class Links {
     return (block.flags & kBucket) == 0 ? time : buckets_[link].start(now, time) - now;
   }
   bool has_bucket(std::uint32_t link) const { return (blocks_[link].flags & kBucket) != 0; }
+  // Link-level retry, see link_errors.cpp.
+  bool retries(std::uint32_t link) const {
+    return (blocks_[link].flags & kErrors) != 0 && errors_[link].round_trip >= 0;
+  }
+  // The next frame of a port that retries is corrupted once more than by chance.
+  void corrupt_next(std::uint32_t link) { ++errors_[link].planned; }
+  // When a port that retries is free of its last frame, replays included.
+  TimePs busy_until(std::uint32_t link) const { return errors_[link].until; }
   std::uint32_t wire_bytes_of(const Flight& flight) const {
     return header_bytes_[static_cast<std::uint8_t>(flight.opcode)] + ((flight.payload_bytes + 3u) & ~3u);
   }
@@ -164,6 +173,11 @@ class Links {
       head = (head + 1) & (capacity - 1);
       --flying;
     }
+    // Takes out the packet between those that fly and those that wait.
+    void take_out() {
+      for (std::uint32_t place = flying; place > 0; --place) at(place) = at(place - 1);
+      head = (head + 1) & (capacity - 1);
+    }
   };
   struct alignas(64) Block {  // a port and its wire
     TimePs free = 0;          // when the port can start the next
@@ -173,7 +187,7 @@ class Links {
     std::uint32_t target_process = 0;
     std::uint8_t flying = 0, waiting = 0;  // bit of each class that has packets on the wire, or that wait
     std::uint8_t paused = 0;               // bit of each class
-    std::uint8_t flags = 0;
+    std::uint16_t flags = 0;
     bool to_host = false;
     std::int64_t waiting_bytes = 0, longest_bytes = 0;
     std::array<Lane, kClasses> lanes;  // from a cache line's beginning
@@ -189,14 +203,15 @@ class Links {
   };
   static_assert(sizeof(Block) == 256 && sizeof(Lane) == 32);
   // Of Block::flags.
-  static constexpr std::uint8_t kMarks = 1;     // ECN
-  static constexpr std::uint8_t kInside = 2;    // both ends in one process
-  static constexpr std::uint8_t kListed = 4;    // among those that finish() looks at
-  static constexpr std::uint8_t kToSwitch = 8;  // that is a process of its own
-  static constexpr std::uint8_t kAbroad = 16;   // to a process that another thread plays
-  static constexpr std::uint8_t kDown = 32;
-  static constexpr std::uint8_t kCutThrough = 64;             // its target forwards what it has the header of
-  static constexpr std::uint8_t kBucket = 128;                // a token bucket
+  static constexpr std::uint16_t kMarks = 1;     // ECN
+  static constexpr std::uint16_t kInside = 2;    // both ends in one process
+  static constexpr std::uint16_t kListed = 4;    // among those that finish() looks at
+  static constexpr std::uint16_t kToSwitch = 8;  // that is a process of its own
+  static constexpr std::uint16_t kAbroad = 16;   // to a process that another thread plays
+  static constexpr std::uint16_t kDown = 32;
+  static constexpr std::uint16_t kCutThrough = 64;  // its target forwards what it has the header of
+  static constexpr std::uint16_t kBucket = 128;     // a token bucket
+  static constexpr std::uint16_t kErrors = 256;     // corrupts frames, or replays those that a plan corrupts
   static constexpr std::uint32_t kNowhere = kPauseFrame - 2;  // in place of a link: no way is left
 
   struct Ingress {  // by link and class: what has come by it and waits in its target
@@ -264,21 +279,29 @@ class Links {
 
   [[gnu::always_inline]] inline void start(Block& block, std::uint32_t number, const Flight& flight,
                                            std::uint32_t wire_bytes, TimePs at) {
-    const TimePs arrival = occupy(block, wire_bytes, at);
-    if ((block.flags & kAbroad) != 0) return post(block, number, flight, arrival);
+    const TimePs arrival = occupy(block, flight, wire_bytes, at);
+    if ((block.flags & (kAbroad | kErrors)) != 0) {
+      if (arrival == kNever) return drop(number, flight, wire_bytes);
+      if ((block.flags & kAbroad) != 0) return post(block, number, flight, arrival);
+    }
     put_on_wire(block, number, flight, arrival);
   }
-  // A packet's turn on the port; when it arrives.
-  TimePs occupy(Block& block, std::uint32_t wire_bytes, TimePs at) {
+  // A packet's turn on the port; when it arrives, kNever: it is corrupted and lost.
+  TimePs occupy(Block& block, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
     const TimePs time = serialisation(block, wire_bytes);
     block.free = at + time;
     ++block.packets;
     block.bytes += wire_bytes;
-    if ((block.flags & (kCutThrough | kBucket)) != 0) [[unlikely]]
-      return early_arrival(block, at, time);
+    if ((block.flags & (kCutThrough | kBucket | kErrors)) != 0) [[unlikely]]
+      return other_arrival(block, flight, at, time);
     return block.free + block.delay;
   }
+  TimePs other_arrival(Block& block, const Flight& flight, TimePs at, TimePs time);
   TimePs early_arrival(Block& block, TimePs at, TimePs time);
+  std::uint32_t corruptions(std::uint32_t link);
+  bool send_beside_replay(Block& block, std::uint32_t number, const Flight& frame, std::uint32_t wire_bytes,
+                          TimePs now);
+  void put_before(Block& block, std::uint32_t number, const Flight& frame, TimePs arrival);
   void drop(std::uint32_t link, const Flight& flight, std::uint32_t wire_bytes) {
     ++counters_[link].dropped;
     counters_[link].dropped_bytes += wire_bytes;
@@ -367,6 +390,7 @@ class Links {
                   std::uint64_t number_mask) const;
   void set_rate(Block& block, std::int64_t rate_bps) const;
   void set_cut_through(std::uint32_t number);
+  void set_errors(std::uint32_t number, const LinkErrors& errors);
   void set_bucket(std::uint32_t number, std::int64_t rate_bps, TimePs now);
   void lift_pauses(std::uint32_t number, TimePs now);
   void take_down(std::uint32_t number, TimePs now);
@@ -420,6 +444,15 @@ class Links {
   std::vector<Switch> switches_;                          // by node
   std::vector<LinkCounters> counters_;                    // by link
   std::vector<TokenBucket> buckets_;                      // by link
+  struct Errors {
+    std::uint64_t below = 0;  // of 2^64: a number drawn below it corrupts the frame
+    TimePs round_trip = -1;   // as LinkErrors has it
+    std::uint64_t drawn = 0, replays = 0;
+    std::uint32_t planned = 0;  // corruptions of the next frame
+    TimePs time = 0, first = 0,
+           until = 0;  // of the last frame: its time, the ends of its first and last sending
+  };
+  std::vector<Errors> errors_;                                     // by link, where any has some
   std::vector<std::array<std::int64_t, kClasses>> deficit_bytes_;  // by link, of the weighted classes
   std::vector<std::vector<std::uint32_t>> waiting_;                // by process: links with packets that wait
   std::vector<Inputs> inputs_;                                     // by process
