@@ -19,7 +19,7 @@ void Links::set_rate(Block& block, std::int64_t rate_bps) const {
 // none has a token bucket, from which a packet leaves at once.
 void Links::set_cut_through(std::uint32_t number) {
   Block& block = blocks_[number];
-  block.flags &= static_cast<std::uint16_t>(~kCutThrough);
+  block.flags &= static_cast<std::uint8_t>(~kCutThrough);
   if (!network_->cut_through || block.to_host || number >= network_->link_rate_bps.size()) return;
   const std::vector<std::uint32_t>& ports = switches_[static_cast<std::size_t>(targets_[number])].ports;
   const std::vector<std::int64_t>& built = network_->link_rate_bps;
@@ -72,7 +72,7 @@ void Links::apply(const Change& change, TimePs now) {
       return;
     case Change::Kind::kUp:
       if ((block.flags & kDown) == 0) return;
-      block.flags &= static_cast<std::uint16_t>(~kDown);
+      block.flags &= static_cast<std::uint8_t>(~kDown);
       block.free = now;
       // What its source could not say meanwhile.
       for (std::uint32_t own = 0; own < kPauseClass; ++own) {

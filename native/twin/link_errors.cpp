@@ -57,6 +57,20 @@ TimePs Links::other_arrival(Block& block, const Flight& flight, TimePs at, TimeP
   return arrives ? arrival : kNever;
 }
 
+void Links::start_apart(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes,
+                        TimePs arrival) {
+  if (arrival == kNever) return drop(number, flight, wire_bytes);
+  if ((block.flags & kAbroad) != 0) return post(block, number, flight, arrival);
+  put_on_wire(block, number, flight, arrival);
+}
+
+// The first packet that waits has started and is lost: those on the wire close up.
+void Links::lose_waiting(std::uint32_t number, Lane& lane, std::uint32_t wire_bytes) {
+  drop(number, lane.at(lane.flying), wire_bytes);
+  for (std::uint32_t place = lane.flying; place > 0; --place) lane.at(place) = lane.at(place - 1);
+  lane.head = (lane.head + 1) & (lane.capacity - 1);
+}
+
 // A pause frame has no part in retries (it is a MAC control frame): while its port would send what is going
 // to be discarded, it goes at once.
 bool Links::send_beside_replay(Block& block, std::uint32_t number, const Flight& frame,

@@ -52,8 +52,8 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
       blocks_[cables + index(source)].rate_bps = block.rate_bps;
     } else {
       switches_[index(source)].ports.push_back(number);
-      if (network.link_ecn[number].minimum_bytes >= 0) block.flags |= kMarks;
-      block.unmarked_bytes = network.link_ecn[number].minimum_bytes;
+      if (const std::int64_t minimum = network.link_ecn[number].minimum_bytes; minimum >= 0)
+        block.unmarked_bytes = minimum;
     }
   }
   for (std::size_t host = 0; host < hosts; ++host) {
@@ -249,7 +249,7 @@ TimePs Links::finish(std::uint32_t process, TimePs end) {
     work_out(block, number, end);
     if (block.waiting == 0) {
       trim_rings(block);
-      block.flags &= static_cast<std::uint16_t>(~kListed);
+      block.flags &= static_cast<std::uint8_t>(~kListed);
       waiting[at] = waiting.back();
       waiting.pop_back();
       continue;
@@ -294,7 +294,7 @@ void Links::start_next(Block& block, std::uint32_t number) {
   if (--lane.waiting == 0) block.waiting &= static_cast<std::uint8_t>(~(1u << own));
   const TimePs at = block.free;
   if (flight.connection != kPauseFrame) {
-    if ((block.flags & kMarks) != 0 && flight.capable != 0 && lane.waiting_bytes > block.unmarked_bytes &&
+    if (flight.capable != 0 && lane.waiting_bytes > block.unmarked_bytes &&
         is_marked(number, block, lane.waiting_bytes))
       flight.congested = 1;
     if (Switch& node = switch_of(block); node.shared_bytes > 0)
@@ -303,10 +303,8 @@ void Links::start_next(Block& block, std::uint32_t number) {
   if (flight.telemetry != 0) [[unlikely]]
     describe(block, number, flight, at);
   const TimePs arrival = occupy(block, flight, wire_bytes, at);
-  if (arrival == kNever) [[unlikely]] {
-    drop(number, flight, wire_bytes);
-    return lane.take_out();
-  }
+  if (arrival == kNever) [[unlikely]]
+    return lose_waiting(number, lane, wire_bytes);
   ++lane.flying;
   if ((block.flags & kAbroad) != 0) {
     post(block, number, flight, arrival);

@@ -17,6 +17,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -173,11 +174,6 @@ class Links {
       head = (head + 1) & (capacity - 1);
       --flying;
     }
-    // Takes out the packet between those that fly and those that wait.
-    void take_out() {
-      for (std::uint32_t place = flying; place > 0; --place) at(place) = at(place - 1);
-      head = (head + 1) & (capacity - 1);
-    }
   };
   struct alignas(64) Block {  // a port and its wire
     TimePs free = 0;          // when the port can start the next
@@ -187,7 +183,7 @@ class Links {
     std::uint32_t target_process = 0;
     std::uint8_t flying = 0, waiting = 0;  // bit of each class that has packets on the wire, or that wait
     std::uint8_t paused = 0;               // bit of each class
-    std::uint16_t flags = 0;
+    std::uint8_t flags = 0;
     bool to_host = false;
     std::int64_t waiting_bytes = 0, longest_bytes = 0;
     std::array<Lane, kClasses> lanes;  // from a cache line's beginning
@@ -199,19 +195,19 @@ class Links {
     std::uint32_t turn = 0;     // of the weighted classes
     std::uint32_t thread = 0;   // in whose arena the rings are
     std::uint64_t marks_drawn = 0;
-    std::int64_t unmarked_bytes = 0;  // a queue so long or shorter marks nothing
+    // ECN: a queue so long or shorter marks nothing.
+    std::int64_t unmarked_bytes = std::numeric_limits<std::int64_t>::max();
   };
   static_assert(sizeof(Block) == 256 && sizeof(Lane) == 32);
   // Of Block::flags.
-  static constexpr std::uint16_t kMarks = 1;     // ECN
-  static constexpr std::uint16_t kInside = 2;    // both ends in one process
-  static constexpr std::uint16_t kListed = 4;    // among those that finish() looks at
-  static constexpr std::uint16_t kToSwitch = 8;  // that is a process of its own
-  static constexpr std::uint16_t kAbroad = 16;   // to a process that another thread plays
-  static constexpr std::uint16_t kDown = 32;
-  static constexpr std::uint16_t kCutThrough = 64;  // its target forwards what it has the header of
-  static constexpr std::uint16_t kBucket = 128;     // a token bucket
-  static constexpr std::uint16_t kErrors = 256;     // corrupts frames, or replays those that a plan corrupts
+  static constexpr std::uint8_t kErrors = 1;    // corrupts frames, or replays those that a plan corrupts
+  static constexpr std::uint8_t kInside = 2;    // both ends in one process
+  static constexpr std::uint8_t kListed = 4;    // among those that finish() looks at
+  static constexpr std::uint8_t kToSwitch = 8;  // that is a process of its own
+  static constexpr std::uint8_t kAbroad = 16;   // to a process that another thread plays
+  static constexpr std::uint8_t kDown = 32;
+  static constexpr std::uint8_t kCutThrough = 64;             // its target forwards what it has the header of
+  static constexpr std::uint8_t kBucket = 128;                // a token bucket
   static constexpr std::uint32_t kNowhere = kPauseFrame - 2;  // in place of a link: no way is left
 
   struct Ingress {  // by link and class: what has come by it and waits in its target
@@ -280,12 +276,13 @@ class Links {
   [[gnu::always_inline]] inline void start(Block& block, std::uint32_t number, const Flight& flight,
                                            std::uint32_t wire_bytes, TimePs at) {
     const TimePs arrival = occupy(block, flight, wire_bytes, at);
-    if ((block.flags & (kAbroad | kErrors)) != 0) {
-      if (arrival == kNever) return drop(number, flight, wire_bytes);
-      if ((block.flags & kAbroad) != 0) return post(block, number, flight, arrival);
-    }
+    if ((block.flags & (kAbroad | kErrors)) != 0)
+      return start_apart(block, number, flight, wire_bytes, arrival);
     put_on_wire(block, number, flight, arrival);
   }
+  // What has started on a link to another thread, or on one that may have corrupted it.
+  void start_apart(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes,
+                   TimePs arrival);
   // A packet's turn on the port; when it arrives, kNever: it is corrupted and lost.
   TimePs occupy(Block& block, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
     const TimePs time = serialisation(block, wire_bytes);
@@ -301,6 +298,7 @@ class Links {
   std::uint32_t corruptions(std::uint32_t link);
   bool send_beside_replay(Block& block, std::uint32_t number, const Flight& frame, std::uint32_t wire_bytes,
                           TimePs now);
+  void lose_waiting(std::uint32_t number, Lane& lane, std::uint32_t wire_bytes);
   void put_before(Block& block, std::uint32_t number, const Flight& frame, TimePs arrival);
   void drop(std::uint32_t link, const Flight& flight, std::uint32_t wire_bytes) {
     ++counters_[link].dropped;

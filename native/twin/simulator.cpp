@@ -371,7 +371,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
         nic.port.mark_more(pick.id, false, connection.queue_pair.data_from());
       ++process.data_packets;
       lost = connection.loss != nullptr && connection.loss->lose_next();
-      if (lost && links_.retries(nic.link)) {
+      if (lost && nic.retries) {
         lost = false;
         links_.corrupt_next(nic.link);
       }
@@ -380,7 +380,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
       process.trace.push_back({departure, connection.rank, connection.peer_rank, packet, lost});
     if (!lost) links_.launch(nic.link, flight, wire_bytes, begin);
     if (lost) links_.telemetry().give(flight.telemetry);
-    if (links_.retries(nic.link)) [[unlikely]]
+    if (nic.retries) [[unlikely]]
       departure = nic.port.keep(links_.busy_until(nic.link));
     if (departure > process.now) {
       nic.sending = true;
