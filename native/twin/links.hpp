@@ -110,7 +110,8 @@ class Links {
   //   void coming(flight)     the next one will be this
   //   void resumed(link)      a port that was paused may send again
   template <class Sink>
-  void arrive(std::uint32_t number, TimePs now, Agenda& agenda, std::uint32_t at, Sink& sink) {
+  [[gnu::always_inline]] inline void arrive(std::uint32_t number, TimePs now, Agenda& agenda,
+                                            std::uint32_t at, Sink& sink) {
     Block& block = blocks_[inbound_[number]];
     Flight flight = take_first(block);
     if (block.flying == 0) {
@@ -322,14 +323,16 @@ class Links {
   }
   void fit(const Block& block, Lane& lane);
   void trim_rings(Block& block);
-  void put_on_wire(Block& block, std::uint32_t number, const Flight& flight, TimePs arrival) {
+  [[gnu::always_inline]] inline void put_on_wire(Block& block, std::uint32_t number, const Flight& flight,
+                                                 TimePs arrival) {
     Lane& lane = block.lanes[flight.lane];
     append(block, lane, flight).arrival = arrival;
     ++lane.flying;
     tell_target(block, number, flight.lane, arrival);
   }
   // A packet of a class is on the wire; where it is the first, the target may have to be woken.
-  void tell_target(Block& block, std::uint32_t number, std::uint32_t lane, TimePs arrival) {
+  [[gnu::always_inline]] inline void tell_target(Block& block, std::uint32_t number, std::uint32_t lane,
+                                                 TimePs arrival) {
     const bool first = block.flying == 0;
     block.flying |= static_cast<std::uint8_t>(1u << lane);
     if (!first) return;
@@ -393,7 +396,18 @@ class Links {
   void lift_pauses(std::uint32_t number, TimePs now);
   void take_down(std::uint32_t number, TimePs now);
   bool trim(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now);
-  void put(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes);
+  [[gnu::always_inline]] inline void put(Block& block, std::uint32_t number, const Flight& flight,
+                                         std::uint32_t wire_bytes) {
+    Lane& lane = block.lanes[flight.lane];
+    append(block, lane, flight).paced = false;
+    ++lane.waiting;
+    lane.waiting_bytes += wire_bytes;
+    block.waiting_bytes += wire_bytes;
+    block.waiting |= static_cast<std::uint8_t>(1u << flight.lane);
+    if ((block.flags & kListed) != 0) return;
+    block.flags |= kListed;
+    waiting_[block.process].push_back(number);
+  }
   void wait(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
             std::uint32_t wire_bytes, TimePs now);
   void work_out(Block& block, std::uint32_t number, TimePs now);
