@@ -187,7 +187,7 @@ def test_parts_that_differ_by_less_than_the_error_name_no_limit(
     assert names == ["wire", "–", "GPU"]
 
 
-@pytest.mark.parametrize("op", [Op.ALL_REDUCE, Op.ALL_GATHER, Op.BROADCAST, Op.ALL_TO_ALL])
+@pytest.mark.parametrize("op", [Op.ALL_REDUCE, Op.ALL_GATHER, Op.BROADCAST, Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER])
 @pytest.mark.parametrize("algorithm", [None, "tree"])
 def test_on_a_network_without_times_the_closed_forms_are_those_of_level_flow(
     op: Op, algorithm: str | None, tmp_path: Path
@@ -206,7 +206,7 @@ def test_on_a_network_without_times_the_closed_forms_are_those_of_level_flow(
         assert sum(on_gpus) == pytest.approx(row.time_ns, rel=ERROR)
 
 
-@pytest.mark.parametrize("op", [Op.ALL_TO_ALL, Op.SCATTER])
+@pytest.mark.parametrize("op", [Op.ALL_TO_ALL, Op.SCATTER, Op.GATHER])
 def test_groups_of_messages_take_turns_on_gpus(op: Op, tmp_path: Path) -> None:
     fabric = parse_fabric(SWITCH)
     workload = collective(op, 20, 1 << 16)
@@ -214,7 +214,7 @@ def test_groups_of_messages_take_turns_on_gpus(op: Op, tmp_path: Path) -> None:
     twin = Twin(fabric, build_network(fabric), range(20), level="flow")
     _, row = played(tmp_path / "run", twin, workload, lowering)
     assert row.limit is not None
-    assert row.limit.name == (STEPS if op == Op.ALL_TO_ALL else "")  # the form of a scatter may be too long
+    assert row.limit.name == STEPS
     assert row.limit.steps_ns == pytest.approx(row.time_ns, rel=0.05)
 
 
