@@ -283,9 +283,14 @@ def _allowed(variables: NcclVariables) -> tuple[tuple[str, tuple[str, ...]], ...
     """(operation, algorithms that it may have), for operations that may not have all of theirs."""
     patless = {"pat"} if _number(variables, "NCCL_PAT_ENABLE", 0, 2, 2) == 0 else set()
     found = []
+    own = {part.rpartition(":")[0].strip() for part in variables.get("NCCL_ALGO", "").lower().split(";")}
     for op, (function, known) in FUNCTIONS.items():
-        names = _names(variables, "NCCL_ALGO", (*ALGORITHMS, *OTHER_ALGORITHMS), function) - patless
-        possible = tuple(name for name in known if name in names)
+        names = _names(variables, "NCCL_ALGO", (*ALGORITHMS, *OTHER_ALGORITHMS), function)
+        if function in own and not names & set(known):
+            raise variables.wrong(
+                "NCCL_ALGO", f"of {', '.join(known)} for {function} (Genie has no {' or '.join(sorted(names))} for it)"
+            )
+        possible = tuple(name for name in known if name in names - patless)
         if possible and possible != known:
             found.append((op, possible))
     return tuple(found)

@@ -61,10 +61,10 @@ class ClosedForms:
             return round(self.alpha_ps(load, key.size_bytes) + self.wire(key.size_bytes) * load.byte_ps)
         if len(key.ranks) < 2:
             return 0
-        form = NcclForm(self, key) if self._lowering.nccl is not None and key.op != "barrier" else _Plain(self, key)
+        is_nccl = self._lowering.nccl is not None and key.op != "barrier"
+        form: Form = NcclForm(self, key) if is_nccl else _Plain(self, key)
         time_ps = form.time_ps()
-        # A node ends when its last message has been acknowledged.
-        return round(time_ps + form.nearest.mean_delay_ps) if time_ps else 0
+        return round(time_ps + form.last_acknowledgement_ps) if time_ps else 0
 
     def acknowledgement_ps(self, key: CostKey) -> int:
         """Return the latency of a message's acknowledgement, in ps."""

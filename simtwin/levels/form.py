@@ -51,6 +51,11 @@ class Form(ABC):
         """Return the time until the last message has arrived, in ps."""
 
     @property
+    def last_acknowledgement_ps(self) -> float:
+        """Time after the last arrival until the sender has the acknowledgement, as a node ends with it."""
+        return self.nearest.mean_delay_ps
+
+    @property
     def nearest(self) -> Load:
         """Load of messages to the next member."""
         if self._nearest is None:

@@ -31,7 +31,7 @@ class PartTimes:
     """Times of the parts of a job's collectives.
 
     `groups`: name -> ranks. `forms`: returns the closed forms of the network; it is called only where they are needed.
-    `as_played`: as at the levels packet and flow; otherwise as level analytic has them.
+    `is_analytic`: whether the job is played by these forms.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class PartTimes:
         groups: Mapping[str, tuple[int, ...]],
         forms: Callable[[], ClosedForms],
         *,
-        as_played: bool,
+        is_analytic: bool,
     ) -> None:
         self.lowering = lowering
         self.groups = groups
         self._make = forms
-        self._as_played = as_played
+        self._is_analytic = is_analytic
 
     def servers(self, ranks: tuple[int, ...]) -> int:
         """Return the number of servers that NCCL takes a group to have; each rank is one without NCCL's messages."""
@@ -55,7 +55,7 @@ class PartTimes:
 
     def is_exact(self, ranks: tuple[int, ...]) -> bool:
         """Return whether the times on GPUs are those that the level plays: inside a server, and at level analytic."""
-        return not self._as_played or self.servers(ranks) == 1
+        return self._is_analytic or self.servers(ranks) == 1
 
     def on_gpus(self, key: CostKey) -> OnGpus | None:
         """Return the times on GPUs; None where the sizes of members are not known."""
@@ -66,16 +66,14 @@ class PartTimes:
             return None if shape.server is not None else OnGpus(0.0, 0.0)
         costs = gpu_costs(key.op, members, key.size_bytes, shape, members_per_node(key.ranks, shape.ranks_per_node))
         form = NcclForm(_NoNetwork(self.lowering), key)
-        steps_ps, whole_ps = (
-            form.with_costs(each, shape.slice_delay_ns, as_played=self._as_played).time_ps() for each in costs
-        )
+        steps_ps, whole_ps = (form.with_costs(each, shape.slice_delay_ns).time_ps() for each in costs)
         return OnGpus(steps_ps / 1000, max(whole_ps - steps_ps, 0.0) / 1000)
 
     def messages_ns(self, key: CostKey) -> float:
         """Return the time of the messages on the network, without GPUs."""
         if self.lowering.nccl is None or key.op == BARRIER:
             return self._forms.cost_ps(key) / 1000
-        return NcclForm(self._forms, key).with_costs(NO_COSTS, 0, as_played=False).time_ps() / 1000
+        return NcclForm(self._forms, key).with_costs(NO_COSTS, 0).time_ps() / 1000
 
     @cached_property
     def _forms(self) -> ClosedForms:

@@ -268,7 +268,9 @@ class Twin:
         if self.model is not None:
             return None
         groups = {group.name: group.ranks for group in workload.groups}
-        return PartTimes(lowering, groups, lambda: self._closed_forms(lowering), as_played=self.level.name != ANALYTIC)
+        return PartTimes(
+            lowering, groups, lambda: self._closed_forms(lowering), is_analytic=self.level.name == ANALYTIC
+        )
 
     def simulator(self, plan: Plan, iteration: int = 0) -> genie_core.Simulator | genie_core.FlowSimulator:
         """Return the simulator of level `packet` or `flow` with a plan, not started; seeds differ by iteration."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from simtwin.report.collectives import CollectiveRow, collective_rows
 from simtwin.report.critical_path import Segment, critical_path
+from simtwin.report.limits_file import with_recorded_limits
 from simtwin.report.loads import iteration_ends
 from simtwin.report.rank_time import longest_iteration
 
@@ -26,6 +27,12 @@ class Digest:
 
 
 def digest_of(run: Run, network: Network, parts: PartTimes | None = None) -> Digest:
-    """Return the digest of a run. `parts`: of the job's collectives, for limits."""
+    """Return the digest of a run. `parts`: of the job's collectives, for limits; None: the run folder has them.
+
+    Raises RecordError.
+    """
     longest = longest_iteration(iteration_ends(run))
-    return Digest(collective_rows(run, network, parts), longest, critical_path(run, longest))
+    rows = collective_rows(run, network, parts)
+    if parts is None:
+        rows = with_recorded_limits(run.path, rows)
+    return Digest(rows, longest, critical_path(run, longest))

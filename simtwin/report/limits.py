@@ -24,11 +24,7 @@ if TYPE_CHECKING:
     from simtwin.levels.part_times import PartTimes
 
 WAITING, WIRE, NVLINK, LINKS, STEPS = "waiting", "wire", "NVLink", "server links", "GPU steps"
-# Largest error of the closed forms of GPU steps beside level flow between servers; tests/simtwin/test_limits.py has it
-# for all-reduces, all-gathers, broadcasts and all-to-alls.
-ERROR = 0.3
-# For one root's messages the forms are 3 times too long (a scatter of 8 B to 16) to 3 times too short (a gather).
-OF_ONE_ROOT, FACTOR = ("gather", "scatter"), 4.0
+ERROR = 0.3  # more than that of the closed forms of GPU steps beside level flow; tests/simtwin/test_limits.py has them
 
 
 @dataclass(frozen=True)
@@ -117,8 +113,7 @@ class Limits:
         if gpus is None or busy is None:
             return None
         limit = _divided(row, gpus, busy)
-        least, most = (1 / FACTOR, FACTOR) if row.op in OF_ONE_ROOT else (1 - ERROR, 1 + ERROR)
-        bounds = () if self._parts.is_exact(ranks) else (least, most)
+        bounds = () if self._parts.is_exact(ranks) else (1 - ERROR, 1 + ERROR)
         others = (_divided(row, OnGpus(gpus.steps_ns * by, gpus.links_ns), busy) for by in bounds)
         return limit if all(other.name == limit.name for other in others) else replace(limit, name="")
 

@@ -80,6 +80,7 @@ def test_defaults(tmp_path: Path) -> None:
         ("NCCL_ALGO", "ring,collnetdirect;allreduce:tree,collnetdirect;broadcast:ring", "algorithm", "tree"),
         ("NCCL_ALGO", "ring;broadcast:tree", "algorithm", "ring"),
         ("NCCL_ALGO", "Ring; allreduce: ^Ring", "algorithm", "tree"),
+        ("NCCL_ALGO", "allgather:ring,collnetdirect", "allowed", (("all_gather", ("ring",)),)),
         ("NCCL_ALGO", "PAT", "allowed", (("all_gather", ("pat",)), ("reduce_scatter", ("pat",)))),
         ("NCCL_ALGO", "allgather:pat;reduce:tree", "allowed", (("all_gather", ("pat",)),)),
         ("NCCL_ALGO", "allreduce:NVLS", "allowed", (("all_reduce", ("nvls",)),)),
@@ -107,6 +108,13 @@ def test_values(tmp_path: Path, name: str, value: str, key: str, wanted: object)
     [
         ("NCCL_ALGO", "Rings", r"of ring, tree, .* \(not rings\)"),
         ("NCCL_ALGO", "Ring;broadcast:Rings", r"of ring, tree, .* \(not rings\)"),
+        ("NCCL_ALGO", "allgather:collnetdirect", r"of ring, pat for allgather \(Genie has no collnetdirect for it\)"),
+        (
+            "NCCL_ALGO",
+            "Ring;reducescatter:NVLS,CollnetDirect",
+            r"of ring, pat for reducescatter \(.* collnetdirect or nvls",
+        ),
+        ("NCCL_ALGO", "allreduce:PAT", r"of ring, tree, .* for allreduce \(Genie has no pat for it\)"),
         ("NCCL_PROTO", "Simple,Fast", r"of simple, ll128, ll \(not fast\)"),
         ("NCCL_BUFFSIZE", "12", "a number of bytes in 8192"),
         ("NCCL_BUFFSIZE", "large", "a number of bytes"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from live_runs import genie, rings
@@ -12,7 +13,7 @@ from live_runs import genie, rings
 from genie.collectives.nccl.shape import NcclShape
 from genie.collectives.nccl.tuning import Server
 from genie.plan.lowering import Lowering
-from genie.record import Run
+from genie.record import RecordError, Run
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 from genie.workload.synthetic import collective
@@ -22,8 +23,11 @@ from simtwin.levels.analytic import CostKey
 from simtwin.levels.part_times import OnGpus
 from simtwin.play.run import simulate_to_folder
 from simtwin.play.twin import Twin
+from simtwin.report import simulation_report
 from simtwin.report.collectives import CollectiveRow, collective_rows, words_of
+from simtwin.report.digest import digest_of
 from simtwin.report.limits import ERROR, LINKS, NVLINK, STEPS, WAITING, WIRE, Limit
+from simtwin.report.limits_file import write_limits
 
 LEVELS = ("packet", "flow", "analytic")
 RAILS = 4  # ranks of each of the two servers
@@ -183,7 +187,7 @@ def test_parts_that_differ_by_less_than_the_error_name_no_limit(
     assert names == ["wire", "–", "GPU"]
 
 
-@pytest.mark.parametrize("op", [Op.ALL_REDUCE, Op.ALL_GATHER, Op.BROADCAST, Op.ALL_TO_ALL])
+@pytest.mark.parametrize("op", [Op.ALL_REDUCE, Op.ALL_GATHER, Op.BROADCAST, Op.ALL_TO_ALL, Op.GATHER, Op.SCATTER])
 @pytest.mark.parametrize("algorithm", [None, "tree"])
 def test_on_a_network_without_times_the_closed_forms_are_those_of_level_flow(
     op: Op, algorithm: str | None, tmp_path: Path
@@ -202,7 +206,7 @@ def test_on_a_network_without_times_the_closed_forms_are_those_of_level_flow(
         assert sum(on_gpus) == pytest.approx(row.time_ns, rel=ERROR)
 
 
-@pytest.mark.parametrize("op", [Op.ALL_TO_ALL, Op.SCATTER])
+@pytest.mark.parametrize("op", [Op.ALL_TO_ALL, Op.SCATTER, Op.GATHER])
 def test_groups_of_messages_take_turns_on_gpus(op: Op, tmp_path: Path) -> None:
     fabric = parse_fabric(SWITCH)
     workload = collective(op, 20, 1 << 16)
@@ -210,7 +214,7 @@ def test_groups_of_messages_take_turns_on_gpus(op: Op, tmp_path: Path) -> None:
     twin = Twin(fabric, build_network(fabric), range(20), level="flow")
     _, row = played(tmp_path / "run", twin, workload, lowering)
     assert row.limit is not None
-    assert row.limit.name == (STEPS if op == Op.ALL_TO_ALL else "")  # the form of a scatter may be too long
+    assert row.limit.name == STEPS
     assert row.limit.steps_ns == pytest.approx(row.time_ns, rel=0.05)
 
 
@@ -224,4 +228,36 @@ def test_the_command_writes_limits_where_it_makes_the_table(tmp_path: Path) -> N
     assert not (out / "limits.json").exists(), "a file of an earlier run is not kept"
     assert genie("-q", *line, "--report", "-o", str(out)).code == 0
     assert (out / "limits.json").exists()
-    assert "The limit is the largest part" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert "The limit is the largest part" in page
+    assert f"<td>{row_of(out)['limit']} " in page
+    assert simulation_report(out) == page, "a page made anew has the limits of the run folder"
+
+
+def row_of(folder: Path) -> dict[str, Any]:
+    (row,) = json.loads((folder / "limits.json").read_bytes())["collectives"]
+    return row  # type: ignore[no-any-return]
+
+
+def test_limits_are_read_back_from_the_run_folder(tmp_path: Path) -> None:
+    twin, ring = twin_of("flow"), collective(Op.ALL_REDUCE, 2 * RAILS, 1 << 20)
+    run, row = played(tmp_path / "run", twin, ring, GPUS)
+    assert row.limit is not None
+    assert [it.limit for it in digest_of(run, twin.network).collectives] == [None], "no file yet"
+    for limit in (row.limit, replace(row.limit, name=""), None):
+        write_limits(run.path, [replace(row, limit=limit)])
+        (found,) = digest_of(run, twin.network).collectives
+        assert str(found.limit or "") == str(limit or "")
+        if limit is not None and found.limit is not None:
+            assert found.limit.wire_ns == pytest.approx(limit.wire_ns, abs=0.5)
+    write_limits(run.path, [replace(row, count=2)])
+    assert [it.limit for it in digest_of(run, twin.network).collectives] == [None], "of other collectives"
+
+
+def test_damaged_limits_are_refused_by_name(tmp_path: Path) -> None:
+    run, row = played(tmp_path / "run", twin_of("flow"), collective(Op.ALL_REDUCE, 2 * RAILS, 8), GPUS)
+    write_limits(run.path, [row])
+    path = run.path / "limits.json"
+    path.write_text(path.read_text().replace('"wire_ns": ', '"wire_ns": "x", "was": '))
+    with pytest.raises(RecordError, match=r"limits\.json: is damaged: .*wire_ns"):
+        simulation_report(run.path)

@@ -181,13 +181,13 @@ def _in_channels(
     if algorithm in COLLNET:
         return _collnet(choice, shape, at, size_bytes)
     cut = played_cut(op, choice, shape, at.nodes, at.local, size_bytes)
-    crossings = 2 if op == "all_reduce" else at.members if op in LONG_CHUNKS else 1
     ringed = op in LONG_CHUNKS and algorithm == RING
     if ringed and op != "all_reduce":
         rows = table(op, at.members, at.members, at.position, size_bytes)
-        chunks = own_chunks(_channels(int(rows.max()), choice, crossings), rows, cut)
+        chunks = own_chunks(played_channels(op, choice, at.members, int(rows.max())), rows, cut)
     else:
-        chunks = shared_chunks(_channels(size_bytes, choice, crossings), at.members if ringed else 1, cut)
+        shares = played_channels(op, choice, at.members, size_bytes)
+        chunks = shared_chunks(shares, at.members if ringed else 1, cut)
     channels = len(chunks)
     # (channels, loops, slices, rows) is the order of blocks in a template.
     sizes = protocol.on_wire(np.moveaxis(slices_of(chunks, cut), -1, 2))
@@ -207,14 +207,18 @@ def played_cut(op: str, choice: Choice, shape: NcclShape, nodes: int, local: int
     return cut
 
 
-def _channels(size_bytes: int, choice: Choice, crossings: int) -> NDArray[np.int64]:
-    """Bytes of each channel; at least one channel."""
+def played_channels(op: str, choice: Choice, members: int, size_bytes: int) -> NDArray[np.int64]:
+    """Return the bytes of each channel, (used,); at least one channel.
+
+    `size_bytes`: of the buffer; of the largest block in an all-gather or a reduce-scatter.
+    """
+    crossings = 2 if op == "all_reduce" else members if op in LONG_CHUNKS else 1
     shares = (even_shares if choice.even else over_channels)(size_bytes, choice.channels, crossings)
     return shares if len(shares) else np.zeros(1, np.int64)
 
 
 def _collnet(choice: Choice, shape: NcclShape, at: Member, size_bytes: int) -> tuple[Template, NDArray[np.int64]]:
-    shares = _channels(size_bytes, choice, 2)
+    shares = played_channels("all_reduce", choice, at.members, size_bytes)
     cut = collnet_cut(choice.algorithm, size_bytes, len(shares), at.local, shape.buffer_bytes)
     chunks = shared_chunks(shares, 1, cut)
     template = collnet_template(choice.algorithm, at, len(shares), chunks.shape[1], cut, choice.costs)
@@ -224,7 +228,7 @@ def _collnet(choice: Choice, shape: NcclShape, at: Member, size_bytes: int) -> t
 
 def _pat(op: str, choice: Choice, shape: NcclShape, at: Member, size_bytes: int) -> tuple[Template, NDArray[np.int64]]:
     rows = table(op, at.members, at.members, at.position, size_bytes)
-    shares = _channels(int(rows.max()), choice, at.members)
+    shares = played_channels(op, choice, at.members, int(rows.max()))
     cut = pat_cut(op, int(rows.sum()), len(shares), shape.buffer_bytes)
     chunks = own_chunks(shares, rows, cut)
     how = aggregation(at.members, cut.chunk_bytes // max(int(shares.max()), 1), STEPS)
