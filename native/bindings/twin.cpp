@@ -15,7 +15,7 @@
 #include "bindings/arrays.hpp"
 #include "bindings/plan.hpp"
 #include "bindings/roce_config.hpp"
-#include "twin/simulator.hpp"
+#include "twin/packet_level/simulator.hpp"
 
 namespace genie::bindings {
 namespace {

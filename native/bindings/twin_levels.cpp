@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "bindings/twin.hpp"
-#include "twin/analytic_simulator.hpp"
-#include "twin/even_shares.hpp"
-#include "twin/flow_simulator.hpp"
+#include "twin/levels/analytic_simulator.hpp"
+#include "twin/fabric/even_shares.hpp"
+#include "twin/levels/flow_simulator.hpp"
 
 namespace genie::bindings {
 namespace {

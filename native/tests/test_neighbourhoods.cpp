@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "twin/neighbourhoods.hpp"
+#include "twin/kernel/neighbourhoods.hpp"
 
 namespace {
 

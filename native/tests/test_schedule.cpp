@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "twin/schedule.hpp"
+#include "twin/kernel/schedule.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "twin/simulator.hpp"
+#include "twin/packet_level/simulator.hpp"
 
 namespace {
 

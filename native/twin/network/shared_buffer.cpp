@@ -1,0 +1,158 @@
+// What packets of all ports of a switch share: its buffer, with dynamic thresholds (Choudhury and Hahne,
+// 1998), and pauses by class (IEEE 802.1Qbb).
+#include <algorithm>
+
+#include "twin/network/links.hpp"
+
+namespace genie::twin {
+
+// Whether a packet may wait in a switch; tells who sent it to pause when that takes headroom, or all that the
+// threshold leaves it.
+bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes,
+                  TimePs now) {
+  const BufferConfig& buffer = network_->buffer;
+  Ingress& in = ingress_[std::size_t{ingress} * kClasses + lane];
+  const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
+  const auto threshold = [&] { return buffer.threshold_bytes(node.shared_bytes - node.used_bytes); };
+  if (node.pausing == 0) {
+    const std::int64_t most = in.bytes + wire_bytes - buffer.reserve_bytes;
+    if (most < threshold() - wire_bytes) {  // far from anything, by bounds that are upper ones
+      const std::int64_t before = taken();
+      in.bytes += wire_bytes;
+      node.used_bytes += taken() - before;
+      return true;
+    }
+    work_out_all(node, now);
+  }
+  const bool lossless = (buffer.lossless >> lane & 1) != 0;
+  const std::int64_t wanted = in.bytes + wire_bytes;
+  if (wanted > buffer.reserve_bytes && wanted - buffer.reserve_bytes > threshold()) {
+    if (!lossless || in.headroom_bytes + wire_bytes > network_->link_headroom_bytes[ingress]) return false;
+    in.headroom_bytes += wire_bytes;
+  } else {
+    const std::int64_t before = taken();
+    in.bytes = wanted;
+    node.used_bytes += taken() - before;
+  }
+  if (lossless && !in.pausing && (in.headroom_bytes > 0 || taken() >= threshold())) {
+    in.pausing = true;
+    in.paused_since = now;
+    if (node.pausing++ == 0) watch(node);
+    tell(ingress, lane, true, now);
+  }
+  return true;
+}
+
+// A packet has left the buffer whose source has been told to pause.
+void Links::release_pausing(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes,
+                            TimePs now) {
+  const BufferConfig& buffer = network_->buffer;
+  Ingress& in = ingress_[std::size_t{ingress} * kClasses + lane];
+  const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
+  const std::int64_t of_headroom = std::min<std::int64_t>(in.headroom_bytes, wire_bytes);
+  in.headroom_bytes -= of_headroom;
+  const std::int64_t before = taken();
+  in.bytes -= wire_bytes - of_headroom;
+  node.used_bytes += taken() - before;
+  if (!in.pausing || in.headroom_bytes > 0) return;
+  const std::int64_t threshold = buffer.threshold_bytes(node.shared_bytes - node.used_bytes);
+  if (taken() > 0 && taken() + buffer.resume_bytes > threshold) return;
+  in.pausing = false;
+  counters_[ingress].paused_ps += now - in.paused_since;
+  --node.pausing;
+  tell(ingress, lane, false, now);
+}
+
+void Links::work_out_all(const Switch& node, TimePs now) {
+  for (const std::uint32_t number : node.ports) {
+    if (blocks_[number].waiting != 0) work_out(blocks_[number], number, now);
+  }
+}
+
+// From now on every start at this switch has an event, so that it resumes in time.
+void Links::watch(const Switch& node) {
+  for (const std::uint32_t number : node.ports) expect_start(blocks_[number], number, blocks_[number].free);
+}
+
+// A pause frame, or one that ends a pause, to the source of a link: back along its cable.
+void Links::tell(std::uint32_t ingress, std::uint32_t lane, bool pause, TimePs now) {
+  if (pause) ++counters_[ingress].pauses;
+  const std::uint32_t number = ingress ^ 1;
+  Block& block = blocks_[number];
+  if ((block.flags & kDown) != 0) return;
+  if (block.waiting != 0) work_out(block, number, now);
+  Flight frame;
+  frame.connection = kPauseFrame;
+  frame.lane = kPauseClass;
+  frame.value = lane << 1 | (pause ? 1u : 0u);
+  frame.opcode = kPauseOpcode;
+  const std::uint32_t wire_bytes = wire_bytes_of(frame);
+  if (block.free <= now && (block.waiting >> kPauseClass & 1) == 0) {
+    start(block, number, frame, wire_bytes, now);
+    return;
+  }
+  put(block, number, frame, wire_bytes);
+  if (has_start_events(block, switch_of(block))) expect_start(block, number, now);
+}
+
+// A pause frame has come by `number`: what is said of the port beside it. True when that may send again.
+bool Links::paused_by(const Flight& frame, std::uint32_t number, TimePs now) {
+  const std::uint32_t other = number ^ 1, lane = frame.value >> 1;
+  Block& block = blocks_[other];
+  if (block.waiting != 0) work_out(block, other, now);
+  const auto bit = static_cast<std::uint8_t>(1u << lane);
+  if ((frame.value & 1) != 0) {
+    block.paused |= bit;
+  } else {
+    block.paused &= static_cast<std::uint8_t>(~bit);
+    if ((block.waiting & bit) != 0) block.free = std::max(block.free, now);
+  }
+  if (has_start_events(block, switch_of(block))) expect_start(block, other, now);
+  return (block.paused & bit) == 0;
+}
+
+std::vector<std::uint32_t> Links::deadlock() const {
+  const auto is_stuck = [&](std::uint32_t link, unsigned lane) {
+    return (blocks_[link].waiting & blocks_[link].paused & (1u << lane)) != 0;
+  };
+  // From a stuck port to those of the next switch in which its packets are stuck.
+  const auto waits_for = [&](std::uint32_t link, unsigned lane) {
+    std::vector<std::uint32_t> next;
+    for (const std::uint32_t other : switches_[static_cast<std::size_t>(targets_[link])].ports) {
+      if (!is_stuck(other, lane)) continue;
+      const Lane& queue = blocks_[other].lanes[lane];
+      bool from_link = false;
+      for (std::uint32_t place = 0; place < queue.waiting; ++place)
+        from_link |= ingress_of(queue.at(queue.flying + place)) == link;
+      if (from_link) next.push_back(other);
+    }
+    return next;
+  };
+  for (unsigned lane = 0; lane < kPauseClass; ++lane) {
+    std::vector<bool> seen(count_, false);
+    for (std::uint32_t first = 0; first < count_; ++first) {
+      if (seen[first] || !is_stuck(first, lane)) continue;
+      std::vector<std::uint32_t> path{first};
+      std::vector<std::vector<std::uint32_t>> ahead{waits_for(first, lane)};
+      seen[first] = true;
+      while (!path.empty()) {
+        if (ahead.back().empty()) {
+          path.pop_back();
+          ahead.pop_back();
+          continue;
+        }
+        const std::uint32_t next = ahead.back().back();
+        ahead.back().pop_back();
+        const auto known = std::find(path.begin(), path.end(), next);
+        if (known != path.end()) return {known, path.end()};
+        if (seen[next]) continue;
+        seen[next] = true;
+        path.push_back(next);
+        ahead.push_back(waits_for(next, lane));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace genie::twin
