@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "bindings/twin.hpp"
-#include "twin/levels/analytic_simulator.hpp"
 #include "twin/fabric/even_shares.hpp"
+#include "twin/levels/analytic_simulator.hpp"
 #include "twin/levels/flow_simulator.hpp"
 
 namespace genie::bindings {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.hpp"
+
 namespace genie::twin {
 namespace {
 
 constexpr double kPsPerSecond = 1e12;
-
-std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 

@@ -5,12 +5,12 @@
 #include <numeric>
 #include <tuple>
 
+#include "core/index.hpp"
+
 namespace genie::twin {
 namespace {
 
 using Nodes = std::vector<std::int32_t>;
-
-std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
 // Sets of nodes, of which the first stands for all.
 class Sets {

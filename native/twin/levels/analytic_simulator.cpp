@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/index.hpp"
 #include "core/mix.hpp"
 #include "walker/parts.hpp"
 
@@ -9,8 +10,6 @@ namespace genie::twin {
 namespace {
 
 constexpr std::size_t kAhead = 8;  // ranks whose walkers are fetched early: with many, none is in the cache
-
-std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 

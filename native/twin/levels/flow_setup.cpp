@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.hpp"
 #include "core/mix.hpp"
-#include "twin/levels/flow_simulator.hpp"
 #include "twin/fabric/frames.hpp"
 #include "twin/fabric/ways.hpp"
+#include "twin/levels/flow_simulator.hpp"
 
 namespace genie::twin {
 namespace {
-
-std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
 // Of the network's links, then of one from each host to itself, as fast as its port.
 std::vector<std::int64_t> link_rates(const Network& network) {
@@ -69,14 +68,14 @@ void FlowSimulator::connect_all() {
   for (const std::uint64_t pair : pairs) {
     const auto rank = static_cast<std::uint32_t>(pair >> 32), peer = static_cast<std::uint32_t>(pair);
     const std::uint32_t first = *first_of_.find(pair), back = *first_of_.find(pair_key(peer, rank));
-    if (each > 1 || spreads_.empty()) spreads_.emplace_back(config_.spread);
+    if (each > 1 || connections_.empty()) connections_.emplace_back(config_.spread);
     for (std::uint32_t number = 0; number < each; ++number) {
       QueuePair& own = queue_pairs_[first + number];
       own.rank = static_cast<std::int32_t>(rank);
       own.peer_rank = static_cast<std::int32_t>(peer);
       own.peer = back + number;
       own.number = number;
-      own.spread = static_cast<std::uint32_t>(spreads_.size()) - 1;
+      own.connection = static_cast<std::uint32_t>(connections_.size()) - 1;
       own.port = source_port(network_->source_ports, seed_, each,
                              {own.rank, own.peer_rank, first + number, own.peer, number});
       if (circuits_.used()) own.circuit = circuits_.of(host_of(own.rank), host_of(own.peer_rank));

@@ -4,18 +4,13 @@
 #include <cmath>
 #include <utility>
 
+#include "core/index.hpp"
 #include "core/mix.hpp"
 #include "twin/fabric/frames.hpp"
 #include "twin/fabric/ways.hpp"
 #include "walker/parts.hpp"
 
 namespace genie::twin {
-namespace {
-
-std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
-
-}  // namespace
-
 std::uint64_t FlowSimulator::packets(std::uint64_t size_bytes) const {
   return std::max<std::uint64_t>(1, (size_bytes + config_.mtu_bytes - 1) / config_.mtu_bytes);
 }
@@ -105,11 +100,11 @@ void FlowSimulator::handle(const Event& event) {
     case Kind::kArrive: {
       const QueuePair& from = queue_pairs_[event.place];
       const Message& message = messages_[event.what];
-      const roce::Spread::Arrival arrival{
+      const roce::Connection::Arrival arrival{
           .size_bytes = message.size_bytes, .tag = message.tag, .first = message.first, .time = message.time};
       const std::int32_t rank = from.peer_rank, peer = from.rank;
-      spreads_[queue_pairs_[from.peer].spread].arrived(
-          from.number, arrival, [&](const roce::Spread::Arrival& whole) {
+      connections_[queue_pairs_[from.peer].connection].arrived(
+          from.number, arrival, [&](const roce::Connection::Arrival& whole) {
             deliver(rank, {.type = Completion::Type::kArrived,
                            .peer = peer,
                            .tag = whole.tag,
@@ -121,7 +116,7 @@ void FlowSimulator::handle(const Event& event) {
     }
     case Kind::kAck: {
       const QueuePair& own = queue_pairs_[event.place];
-      const roce::Spread::Sent over = spreads_[own.spread].sent(messages_[event.what].handle, 0);
+      const roce::Connection::Sent over = connections_[own.connection].sent(messages_[event.what].handle, 0);
       told(event.what);
       if (over.whole)
         deliver(own.rank, {.type = Completion::Type::kSent,
@@ -193,26 +188,29 @@ void FlowSimulator::perform(std::int32_t rank) {
 void FlowSimulator::post(std::int32_t rank, const Operation& operation) {
   const std::uint32_t first =
       *first_of_.find(pair_key(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(operation.peer)));
-  if ((operation.tag & kCreditTag) != 0) {  // too short to take a part of a link
-    const QueuePair& own = queue_pairs_[first];
-    ++data_packets_;
-    carry(own, 1,
-          static_cast<std::uint64_t>(kCreditBytes) + frame_header_bytes(*network_, roce::Opcode::kWriteOnly));
-    const TimePs latency = network_->message_latency_ps[index(host_of(operation.peer))];
-    return push(now_ + own.credit_latency + latency, Kind::kCredit, first, operation.tag);
-  }
-  spreads_[queue_pairs_[first].spread].send(
-      operation.handle, static_cast<std::uint64_t>(operation.size_bytes),
-      [&](std::uint32_t number, std::uint64_t handle, std::uint64_t, std::uint64_t size_bytes) {
-        const std::uint32_t id = first + number;
+  connections_[queue_pairs_[first].connection].send(
+      operation.handle, operation.tag, static_cast<std::uint64_t>(operation.size_bytes),
+      [&](const roce::Connection::Part& part) {
+        if (part.is_credit) return clear_to_send(first, part.tag);
+        const std::uint32_t id = first + part.queue_pair;
         QueuePair& own = queue_pairs_[id];
-        const std::int32_t message =
-            walker_parts::take(messages_, free_messages_,
-                               Message{.handle = handle, .size_bytes = size_bytes, .tag = operation.tag});
+        const std::int32_t message = walker_parts::take(
+            messages_, free_messages_,
+            Message{.handle = part.handle, .size_bytes = part.size_bytes, .tag = part.tag});
         if (!own.delayed) return enqueue(id, message);
-        const TimePs ready = network_->nic.ready(own.nic, static_cast<std::int64_t>(size_bytes), now_);
+        const TimePs ready = network_->nic.ready(own.nic, static_cast<std::int64_t>(part.size_bytes), now_);
         push(ready, Kind::kSend, id, static_cast<std::uint64_t>(message));
       });
+}
+
+// Too short to take a part of a link.
+void FlowSimulator::clear_to_send(std::uint32_t id, std::uint32_t tag) {
+  const QueuePair& own = queue_pairs_[id];
+  ++data_packets_;
+  carry(own, 1,
+        static_cast<std::uint64_t>(kCreditBytes) + frame_header_bytes(*network_, roce::Opcode::kWriteOnly));
+  const TimePs latency = network_->message_latency_ps[index(host_of(own.peer_rank))];
+  push(now_ + own.credit_latency + latency, Kind::kCredit, id, tag);
 }
 
 void FlowSimulator::enqueue(std::uint32_t id, std::int32_t message) {

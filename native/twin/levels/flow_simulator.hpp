@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "core/flat_map.hpp"
-#include "roce/spread.hpp"
+#include "roce/connection.hpp"
+#include "twin/fabric/network.hpp"
+#include "twin/kernel/time_buckets.hpp"
 #include "twin/levels/circuits.hpp"
 #include "twin/levels/flow_sharing.hpp"
-#include "twin/fabric/network.hpp"
 #include "twin/levels/planned_packets.hpp"
-#include "twin/kernel/time_buckets.hpp"
 #include "walker/walker.hpp"
 
 namespace genie::twin {
@@ -77,9 +77,9 @@ class FlowSimulator {
   };
   struct QueuePair {
     std::int32_t rank = 0, peer_rank = 0;
-    std::uint32_t peer = 0;    // the other end's
-    std::uint32_t number = 0;  // among those to this peer
-    std::uint32_t spread = 0;  // into spreads_
+    std::uint32_t peer = 0;        // the other end's
+    std::uint32_t number = 0;      // among those to this peer
+    std::uint32_t connection = 0;  // into connections_
     std::uint16_t port = 0;
     std::uint32_t circuit = 0;
     bool cut = false;  // no way leads to the peer
@@ -110,6 +110,7 @@ class FlowSimulator {
   void push(TimePs time, Kind kind, std::uint32_t place, std::uint64_t what);
   void handle(const Event& event);
   void post(std::int32_t rank, const Operation& operation);
+  void clear_to_send(std::uint32_t id, std::uint32_t tag);
   void enqueue(std::uint32_t id, std::int32_t message);
   void begin(std::uint32_t id);
   void flow(std::uint32_t id);
@@ -139,7 +140,7 @@ class FlowSimulator {
   };
   std::vector<CircuitUse> circuit_uses_;  // by circuit
   FlatMap<std::uint32_t> first_of_;       // (rank, peer) -> first queue pair
-  std::deque<roce::Spread> spreads_;
+  std::deque<roce::Connection> connections_;
   std::vector<Message> messages_;
   std::vector<std::int32_t> free_messages_;
   std::vector<Operation> posts_;  // with a doorbell's latency

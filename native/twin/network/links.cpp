@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.hpp"
 #include "core/mix.hpp"
 #include "twin/fabric/frames.hpp"
 
@@ -11,8 +12,6 @@ namespace {
 
 // A pause frame has the Ethernet header and FCS in it that the frame overhead counts.
 constexpr std::uint32_t kPauseBytes = 64, kFramingBytes = 18;
-
-std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 

@@ -23,12 +23,12 @@
 
 #include "core/flat_map.hpp"
 #include "core/time.hpp"
-#include "twin/network/arbitration.hpp"
-#include "twin/kernel/huge_pages.hpp"
 #include "twin/fabric/network.hpp"
+#include "twin/kernel/huge_pages.hpp"
+#include "twin/kernel/schedule.hpp"
+#include "twin/network/arbitration.hpp"
 #include "twin/network/packet.hpp"
 #include "twin/network/ring_arena.hpp"
-#include "twin/kernel/schedule.hpp"
 #include "twin/network/telemetry.hpp"
 #include "twin/network/token_bucket.hpp"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/time.hpp"
-#include "twin/network/links.hpp"
 #include "twin/fabric/network.hpp"
+#include "twin/network/links.hpp"
 
 namespace genie::twin {
 

@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/index.hpp"
 #include "twin/packet_level/simulator_sink.hpp"
 
 namespace genie::twin {
 namespace {
-
-std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
 Flight flight_of(const roce::Packet& packet) {
   Flight flight;
@@ -62,7 +61,7 @@ struct Simulator::Hosts {
   Process& process;
   void received(const Flight& flight) { twin.receive(process, flight); }
   void coming(const Flight& flight) {
-    if (flight.connection != kPauseFrame) twin.connections_[flight.connection].fetch();
+    if (flight.connection != kPauseFrame) twin.queue_pairs_[flight.connection].fetch();
   }
   void resumed(std::uint32_t link) {
     if (twin.nic_of_link_[link] != kNoNic) twin.wake(process, twin.nic_of_link_[link]);
@@ -282,13 +281,13 @@ void Simulator::handle(Process& process, std::uint32_t source) {
     const std::uint32_t number = source - timer_source_;
     Sink sink{*this, process, number};
     schedule_.set(source, kNever);
-    connections_[number].queue_pair.timer(process.now, sink);
+    queue_pairs_[number].queue_pair.timer(process.now, sink);
   }
 }
 
 void Simulator::receive(Process& process, const Flight& flight) {
   Sink sink{*this, process, flight.connection};
-  Connection& connection = connections_[flight.connection];
+  HostQueuePair& connection = queue_pairs_[flight.connection];
   if (flight.trimmed != 0 && roce::is_request(flight.opcode)) [[unlikely]] {
     links_.telemetry().give(flight.telemetry);
     return connection.queue_pair.receive_trimmed(flight.psn, sink);
@@ -342,7 +341,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
   while (!nic.sending && nic.port.pick(process.now, pick, control_allowed, data_allowed)) {
     const std::uint32_t id = nic.queue_pairs[pick.id];
     if (id == kMoved) continue;
-    Connection& connection = connections_[id];
+    HostQueuePair& connection = queue_pairs_[id];
     Sink sink{*this, process, id};
     roce::Packet packet;
     const bool taken = pick.control ? connection.queue_pair.take_control(packet, sink)
@@ -381,7 +380,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
       nic.busy_until = departure;
     }
   }
-  if (const std::uint32_t* next = nic.port.next_data()) connections_[nic.queue_pairs[*next]].fetch();
+  if (const std::uint32_t* next = nic.port.next_data()) queue_pairs_[nic.queue_pairs[*next]].fetch();
   expect(process, nic);
 }
 

@@ -11,16 +11,16 @@
 #include "core/flat_map.hpp"
 #include "core/loss.hpp"
 #include "core/mix.hpp"
+#include "roce/connection.hpp"
 #include "roce/nic_port.hpp"
 #include "roce/queue_pair.hpp"
-#include "roce/spread.hpp"
-#include "twin/network/links.hpp"
-#include "twin/kernel/neighbourhoods.hpp"
 #include "twin/fabric/network.hpp"
-#include "twin/levels/planned_packets.hpp"
-#include "twin/packet_level/sampler.hpp"
-#include "twin/kernel/schedule.hpp"
 #include "twin/fabric/ways.hpp"
+#include "twin/kernel/neighbourhoods.hpp"
+#include "twin/kernel/schedule.hpp"
+#include "twin/levels/planned_packets.hpp"
+#include "twin/network/links.hpp"
+#include "twin/packet_level/sampler.hpp"
 #include "walker/walker.hpp"
 
 namespace genie::twin {
@@ -84,15 +84,15 @@ class Simulator {
     bool sending = false;
     bool limited = false;  // packets cost more than their time on the line
   };
-  struct alignas(64) Connection {  // what every packet asks for comes first, beside the queue pair's own
-    std::uint32_t peer = 0;        // queue pair at the other end
-    std::uint32_t route = 0;       // of its packets: place of the first link
+  struct alignas(64) HostQueuePair {  // what every packet asks for comes first, beside the queue pair's own
+    std::uint32_t peer = 0;           // queue pair at the other end
+    std::uint32_t route = 0;          // of its packets: place of the first link
     std::uint32_t nic = 0, on_port = 0;
     std::uint16_t port = 0;  // UDP source port
     bool is_free = false;    // switches pick its data's way
     LossPlan* loss = nullptr;
-    std::uint32_t telemetry = 0;  // of the newest data, for its acknowledgement
-    std::uint32_t spread = 0;     // into spreads_
+    std::uint32_t telemetry = 0;   // of the newest data, for its acknowledgement
+    std::uint32_t connection = 0;  // into connections_
     roce::QueuePair queue_pair;
     std::int32_t rank = 0, peer_rank = 0;
     std::uint32_t number = 0;   // among those to this peer
@@ -156,7 +156,7 @@ class Simulator {
   std::vector<std::uint32_t> share_out() const;
   void run_thread(std::uint32_t thread, std::uint64_t events, TimePs until);
   void plan_sources();
-  std::int64_t allowed_bps(const Connection* begin, const Connection* end, TimePs now) const;
+  std::int64_t allowed_bps(const HostQueuePair* begin, const HostQueuePair* end, TimePs now) const;
   std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
   std::uint32_t nic_of(std::uint32_t link);
   void handle(Process& process, std::uint32_t source);
@@ -170,7 +170,7 @@ class Simulator {
   void perform(Process& process, std::int32_t rank);
   void apply_changes(TimePs now);
   void reroute(TimePs now);
-  void set_sprayed_routes(const Connection& connection);
+  void set_sprayed_routes(const HostQueuePair& connection);
   std::vector<std::uint32_t> ways_of(std::uint32_t id) const;
   void do_later(Process& process, std::int32_t rank, const Later& later);
   void later(std::int32_t rank, Later entry);
@@ -191,10 +191,11 @@ class Simulator {
   std::vector<Walker> walkers_;
   std::vector<Nic> nics_;
   std::vector<std::uint32_t> nic_of_link_;
-  std::vector<Connection, HugeAllocator<Connection>> connections_;
-  FlatMap<std::uint32_t> connection_of_;  // (rank, peer) -> first queue pair
-  std::vector<NicQueue> nic_queues_;      // by queue pair; empty where NICs delay no message
-  std::deque<roce::Spread> spreads_;  // of each rank towards each peer; one for all where there is no choice
+  std::vector<HostQueuePair, HugeAllocator<HostQueuePair>> queue_pairs_;
+  FlatMap<std::uint32_t> first_of_;   // (rank, peer) -> first queue pair
+  std::vector<NicQueue> nic_queues_;  // by queue pair; empty where NICs delay no message
+  std::deque<roce::Connection>
+      connections_;  // of each rank towards each peer; one for all where there is no choice
   // Of each connection as many as its source ports, where these are several.
   std::vector<std::uint32_t> sprayed_routes_;
   std::vector<std::uint16_t> sprayed_ports_;

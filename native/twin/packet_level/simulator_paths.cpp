@@ -31,8 +31,8 @@ void Simulator::apply_changes(TimePs now) {
 // already stays on it.
 void Simulator::reroute(TimePs now) {
   std::vector<std::uint32_t> path;
-  for (std::uint32_t id = 0; id < connections_.size(); ++id) {
-    Connection& connection = connections_[id];
+  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
+    HostQueuePair& connection = queue_pairs_[id];
     find_path(*network_, links_.routes(), host_of(connection.rank), host_of(connection.peer_rank),
               connection.port, path);
     if (path.empty()) continue;
@@ -51,7 +51,7 @@ void Simulator::reroute(TimePs now) {
 }
 
 // A sprayed connection's source ports go their own ways, all from the host's port that its route begins with.
-void Simulator::set_sprayed_routes(const Connection& connection) {
+void Simulator::set_sprayed_routes(const HostQueuePair& connection) {
   std::vector<std::uint32_t> path;
   for (std::uint32_t place = 0; place < config_.spray; ++place) {
     find_path(*network_, links_.routes(), host_of(connection.rank), host_of(connection.peer_rank),
@@ -65,10 +65,10 @@ void Simulator::set_sprayed_routes(const Connection& connection) {
 // The routes of a connection and of its answers.
 std::vector<std::uint32_t> Simulator::ways_of(std::uint32_t id) const {
   std::vector<std::uint32_t> ways;
-  for (const std::uint32_t end : {id, connections_[id].peer}) {
-    ways.push_back(connections_[end].route);
+  for (const std::uint32_t end : {id, queue_pairs_[id].peer}) {
+    ways.push_back(queue_pairs_[end].route);
     for (std::uint32_t place = 0; config_.spray > 1 && place < config_.spray; ++place)
-      ways.push_back(sprayed_routes_[connections_[end].sprayed + place]);
+      ways.push_back(sprayed_routes_[queue_pairs_[end].sprayed + place]);
   }
   return ways;
 }

@@ -1,15 +1,10 @@
 // What walkers ask for and hear: messages, sleeps, and the latencies of their hosts.
 #include <algorithm>
 
+#include "core/index.hpp"
 #include "twin/packet_level/simulator_sink.hpp"
 
 namespace genie::twin {
-namespace {
-
-std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
-
-}  // namespace
-
 // Adds to what happens to a rank later. Of equal times sleeps come first, by node, then the others as they
 // came.
 void Simulator::later(std::int32_t rank, Later entry) {
@@ -51,13 +46,13 @@ void Simulator::do_later(Process& process, std::int32_t rank, const Later& entry
       const roce::SendRequest request = waiting.front();
       waiting.pop_front();
       Sink sink{*this, process, entry.place};
-      return connections_[entry.place].queue_pair.post(request, sink);
+      return queue_pairs_[entry.place].queue_pair.post(request, sink);
     }
     case Later::Kind::kNotification: {
       Sink sink{*this, process, entry.place};
       roce::Packet packet;
       packet.opcode = roce::Opcode::kCnp;
-      return connections_[entry.place].queue_pair.receive(packet, process.now, sink);
+      return queue_pairs_[entry.place].queue_pair.receive(packet, process.now, sink);
     }
   }
 }
@@ -102,30 +97,19 @@ void Simulator::perform(Process& process, std::int32_t rank) {
 
 // A rank's message, in parts where its connection has several queue pairs that share it.
 void Simulator::post(Process& process, std::int32_t rank, const Operation& operation) {
-  const std::uint32_t first = *connection_of_.find(key_of(rank, operation.peer));
-  if (operation.tag & kCreditTag) {  // into the FIFO that the sender looks at, by the first queue pair
-    Sink sink{*this, process, first};
-    return connections_[first].queue_pair.post(
-        {.verb = roce::Verb::kWrite,
-         .handle = operation.handle,
-         .size_bytes = static_cast<std::uint32_t>(operation.size_bytes),
-         .remote_address = fifo_address(operation.tag)},
-        sink);
-  }
-  spreads_[connections_[first].spread].send(
-      operation.handle, static_cast<std::uint64_t>(operation.size_bytes),
-      [&](std::uint32_t number, std::uint64_t handle, std::uint64_t, std::uint64_t size_bytes) {
-        send(process, first + number,
-             {.verb = roce::Verb::kWriteImm,
-              .handle = handle,
-              .size_bytes = static_cast<std::uint32_t>(size_bytes),
-              .immediate = operation.tag});
+  const std::uint32_t first = *first_of_.find(key_of(rank, operation.peer));
+  connections_[queue_pairs_[first].connection].send(
+      operation.handle, operation.tag, static_cast<std::uint64_t>(operation.size_bytes),
+      [&](const roce::Connection::Part& part) {
+        if (!part.is_credit) return send(process, first + part.queue_pair, part.request());
+        Sink sink{*this, process, first};
+        queue_pairs_[first].queue_pair.post(part.request(), sink);
       });
 }
 
 // Through the NIC, which may take its time.
 void Simulator::send(Process& process, std::uint32_t id, const roce::SendRequest& request) {
-  Connection& own = connections_[id];
+  HostQueuePair& own = queue_pairs_[id];
   if (nic_queues_.empty() || !nic_queues_[id].delays) {
     Sink sink{*this, process, id};
     return own.queue_pair.post(request, sink);

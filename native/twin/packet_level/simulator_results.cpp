@@ -60,7 +60,7 @@ std::uint64_t Simulator::dropped() const {
 
 roce::QueuePairCounters Simulator::totals(std::int32_t rank) const {
   roce::QueuePairCounters sum;
-  for (const Connection& connection : connections_) {
+  for (const HostQueuePair& connection : queue_pairs_) {
     if (connection.rank == rank) sum += connection.queue_pair.counters();
   }
   return sum;

@@ -3,15 +3,10 @@
 #include <numeric>
 #include <utility>
 
+#include "core/index.hpp"
 #include "twin/packet_level/simulator.hpp"
 
 namespace genie::twin {
-namespace {
-
-std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
-
-}  // namespace
-
 // Nodes whose links leave no time between them are one process.
 void Simulator::divide() {
   constexpr TimePs kLeast = 10 * kPsPerNs;
@@ -103,11 +98,11 @@ void Simulator::plan_sources() {
     if (nic_of_link_[link] != kNoNic || may_be_used) of(links_.source_of(link)).push_back(nic_source_ + link);
   }
   for (std::uint32_t rank = 0; rank < ranks; ++rank) of(host_of_rank_[rank]).push_back(later_source_ + rank);
-  for (std::uint32_t id = 0; id < connections_.size(); ++id)
-    of(host_of(connections_[id].rank)).push_back(timer_source_ + id);
+  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id)
+    of(host_of(queue_pairs_[id].rank)).push_back(timer_source_ + id);
   std::vector<std::uint32_t> thread_of_process = share_out();
   const std::uint32_t threads = 1 + *std::max_element(thread_of_process.begin(), thread_of_process.end());
-  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(connections_.size()), later_source_,
+  schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(queue_pairs_.size()), later_source_,
                  std::move(thread_of_process), threads, lookahead_);
   standings_.resize(threads);
   barrier_ = std::make_unique<std::barrier<>>(threads);
@@ -129,38 +124,38 @@ void Simulator::connect_all() {
   const std::vector<std::uint64_t> pairs = connected_pairs(walkers_);
   std::uint32_t first = 0;
   for (const std::uint64_t pair : pairs) {
-    connection_of_[pair] = first;
+    first_of_[pair] = first;
     first += spread_.queue_pairs;
   }
-  connections_.reserve(first);
+  queue_pairs_.reserve(first);
   for (const std::uint64_t pair : pairs) {
     const auto rank = static_cast<std::int32_t>(pair >> 32),
                peer = static_cast<std::int32_t>(pair & 0xFFFFFFFFu);
-    connect(rank, peer, *connection_of_.find(pair), *connection_of_.find(key_of(peer, rank)));
+    connect(rank, peer, *first_of_.find(pair), *first_of_.find(key_of(peer, rank)));
   }
   std::vector<std::int32_t> host_of_connection;
-  for (const Connection& connection : connections_) host_of_connection.push_back(host_of(connection.rank));
+  for (const HostQueuePair& connection : queue_pairs_) host_of_connection.push_back(host_of(connection.rank));
   links_.set_targets(std::move(host_of_connection));
   if (!network_->nic.delays_messages()) return;
-  nic_queues_.resize(connections_.size());
-  for (std::uint32_t id = 0; id < connections_.size(); ++id)
-    nic_queues_[id].delays = network_->nic.is_port(nics_[connections_[id].nic].link);
+  nic_queues_.resize(queue_pairs_.size());
+  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id)
+    nic_queues_[id].delays = network_->nic.is_port(nics_[queue_pairs_[id].nic].link);
 }
 
 // The queue pairs of a rank towards a peer, whose own begin at `back`.
 void Simulator::connect(std::int32_t rank, std::int32_t peer, std::uint32_t first, std::uint32_t back) {
   const bool alike = spread_.queue_pairs == 1;  // nothing to keep
-  if (!alike || spreads_.empty()) spreads_.emplace_back(spread_);
+  if (!alike || connections_.empty()) connections_.emplace_back(spread_);
   std::vector<std::uint32_t> path;
   for (std::uint32_t number = 0; number < spread_.queue_pairs; ++number) {
     const Ends ends{rank, peer, first + number, back + number, number};
-    Connection connection{.peer = back + number,
-                          .port = source_port(network_->source_ports, seed_, spread_.queue_pairs, ends),
-                          .spread = static_cast<std::uint32_t>(spreads_.size()) - 1,
-                          .queue_pair = roce::QueuePair(config_, first + number, 0, 0),
-                          .rank = rank,
-                          .peer_rank = peer,
-                          .number = number};
+    HostQueuePair connection{.peer = back + number,
+                             .port = source_port(network_->source_ports, seed_, spread_.queue_pairs, ends),
+                             .connection = static_cast<std::uint32_t>(connections_.size()) - 1,
+                             .queue_pair = roce::QueuePair(config_, first + number, 0, 0),
+                             .rank = rank,
+                             .peer_rank = peer,
+                             .number = number};
     const std::int32_t from = host_of(rank), to = host_of(peer);
     find_path(*network_, links_.routes(), from, to, connection.port, path);
     connection.route = links_.add_path(path);
@@ -178,7 +173,7 @@ void Simulator::connect(std::int32_t rank, std::int32_t peer, std::uint32_t firs
     connection.on_port = static_cast<std::uint32_t>(on_port.size());
     on_port.push_back(first + number);
     if (LossPlan** loss = loss_of_.find(key_of(rank, peer))) connection.loss = *loss;
-    connections_.push_back(std::move(connection));
+    queue_pairs_.push_back(std::move(connection));
   }
 }
 

@@ -1,7 +1,6 @@
 // What a queue pair's effects do in the twin.
 #pragma once
 #include "twin/packet_level/simulator.hpp"
-#include "walker/parts.hpp"
 
 namespace genie::twin {
 
@@ -10,10 +9,10 @@ struct Simulator::Sink {
   Process& process;
   std::uint32_t number;
 
-  Connection& connection() { return twin.connections_[number]; }
+  HostQueuePair& state() { return twin.queue_pairs_[number]; }
 
   void ready(roce::QueuePair& queue_pair) {
-    const Connection& own = connection();
+    const HostQueuePair& own = state();
     Nic& nic = twin.nics_[own.nic];
     bool news = queue_pair.has_control() && nic.port.mark_control(own.on_port, process.now);
     if (queue_pair.has_data()) news |= nic.port.mark_data(own.on_port, process.now, queue_pair.data_from());
@@ -23,10 +22,9 @@ struct Simulator::Sink {
     twin.schedule_.set(twin.timer_source_ + queue_pair.id(), at);
   }
   void sent(roce::QueuePair&, std::uint64_t handle, roce::Status status, std::uint32_t retransmits) {
-    const Connection& own = connection();
+    const HostQueuePair& own = state();
     if (status == roce::Status::kOk) {
-      if (handle == walker_parts::kCreditHandle) return;
-      const roce::Spread::Sent over = twin.spreads_[own.spread].sent(handle, retransmits);
+      const roce::Connection::Sent over = twin.connections_[own.connection].sent(handle, retransmits);
       if (!over.whole) return;
       twin.deliver(process, own.rank,
                    {.type = Completion::Type::kSent,
@@ -48,29 +46,17 @@ struct Simulator::Sink {
   bool place(roce::QueuePair&, const roce::Packet&, std::uint64_t) { return true; }
   void fetched(roce::QueuePair&, const roce::Packet&, std::uint64_t) {}
   void delivered(roce::QueuePair&, const roce::Delivery& delivery) {
-    const Connection& own = connection();
-    if (!delivery.has_immediate) {  // a clear-to-send, which keeps no order with messages
-      return twin.deliver(process, own.rank,
-                          {.type = Completion::Type::kArrived,
-                           .peer = own.peer_rank,
-                           .tag = fifo_tag(delivery.remote_address),
-                           .size_bytes = static_cast<std::int64_t>(delivery.size_bytes),
-                           .first = delivery.first,
-                           .time = process.now});
-    }
-    const roce::Spread::Arrival arrival{.size_bytes = delivery.size_bytes,
-                                        .tag = delivery.immediate,
-                                        .first = delivery.first,
-                                        .time = process.now};
-    twin.spreads_[own.spread].arrived(own.number, arrival, [&](const roce::Spread::Arrival& message) {
-      twin.deliver(process, own.rank,
-                   {.type = Completion::Type::kArrived,
-                    .peer = own.peer_rank,
-                    .tag = message.tag,
-                    .size_bytes = static_cast<std::int64_t>(message.size_bytes),
-                    .first = message.first,
-                    .time = message.time});
-    });
+    const HostQueuePair& own = state();
+    twin.connections_[own.connection].delivered(
+        own.number, delivery, process.now, [&](const roce::Connection::Arrival& message) {
+          twin.deliver(process, own.rank,
+                       {.type = Completion::Type::kArrived,
+                        .peer = own.peer_rank,
+                        .tag = message.tag,
+                        .size_bytes = static_cast<std::int64_t>(message.size_bytes),
+                        .first = message.first,
+                        .time = message.time});
+        });
   }
 };
 
