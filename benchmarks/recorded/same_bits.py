@@ -57,7 +57,7 @@ VOLATILE = {
     "threads", "took_s", "version", "versions", "wall_s", "warnings", "words", "wrote",
 }  # fmt: skip
 # Fields of verdict.json, and files, since the hashes were recorded.
-ADDED = {"fault", "known", "note", "reference", "time_of", "doubt"}
+ADDED = {"fault", "known", "note", "reference", "time_of", "doubt", "replays"}
 ADDED_FILES = {"limits.json"}
 # Fields of records, and keys of TOML files: the name now -> the name when the hashes were recorded.
 RENAMED = {"fabric.transport.congestion": "fabric.transport.congestion_control"}

@@ -62,9 +62,9 @@ def register(app: typer.Typer) -> None:
 
 
 def events_of(counters: dict[str, Any]) -> list[str]:
-    """Return the counts of switch events in words: drops always; marks, trims and pauses only if above 0."""
+    """Return the counts of switch events in words: drops always; all others only if above 0."""
     said = [f"{counters['dropped']} dropped"]
-    for name, words in (("marked", "marked"), ("trimmed", "trimmed"), ("pauses", "pauses")):
+    for name, words in (("marked", "marked"), ("trimmed", "trimmed"), ("replays", "replayed"), ("pauses", "pauses")):
         if count := sum(link[name] for link in counters["links"]):
             said.append(f"{count} {words}")
     return said

@@ -128,6 +128,8 @@ def _cannot(fabric: Fabric, network: Network, marks: bool) -> Iterator[str]:
     switch = fabric.switch
     if network.delay_ps.any():
         yield "Links and switches have no delay: the lab's queues delay packets for their rates only."
+    if network.loss.any():
+        yield "Links lose no frames: give genie lab set --loss, or --lab-fault."
     if switch.shared_buffer is not None:
         yield (
             "Switches share no buffer: each port has what dynamic thresholds leave to the only busy port, "

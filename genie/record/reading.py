@@ -138,6 +138,7 @@ class _Link(Struct):
     dropped_bytes: Count = 0
     marked: Count = 0
     trimmed: Count = 0
+    replays: Count = 0
     pauses: Count = 0
     paused_ps: Count = 0
     queue_bytes: Count = 0

@@ -102,6 +102,7 @@ nb::dict links_of(const Simulator& simulator) {
   out["dropped_bytes"] = column_of<std::int64_t>(links, &LinkCounters::dropped_bytes);
   out["marked"] = column_of<std::int64_t>(links, &LinkCounters::marked);
   out["trimmed"] = column_of<std::int64_t>(links, &LinkCounters::trimmed);
+  out["replays"] = column_of<std::int64_t>(links, &LinkCounters::replays);
   out["pauses"] = column_of<std::int64_t>(links, &LinkCounters::pauses);
   out["paused_ps"] = column_of<std::int64_t>(links, &LinkCounters::paused_ps);
   out["queue_bytes"] = column_of<std::int64_t>(links, &LinkCounters::queue_bytes);
@@ -147,6 +148,13 @@ void set_buffers(Network& network, const Column<std::int64_t>& shared_bytes,
   network.shared_bytes = to_vector(shared_bytes);
   network.link_headroom_bytes = to_vector(headroom_bytes);
   network.buffer = {reserve_bytes, resume_bytes, alpha_numerator, alpha_shift, lossless};
+}
+
+void set_errors(Network& network, const Column<double>& chance, const Column<std::int64_t>& round_trip_ps) {
+  network.link_errors.resize(network.link_source.size());
+  for (std::size_t link = 0; link < network.link_errors.size(); ++link)
+    network.link_errors[link] = {chance(link), round_trip_ps(link)};
+  checked(network);
 }
 
 void add_change(Network& network, std::int64_t time_ps, const std::string& kind, std::uint32_t number,
@@ -230,6 +238,9 @@ void register_twin(nb::module_& m) {
             n.link_burst_bytes = to_vector(burst_bytes);
           },
           "burst_bytes"_a, "Token buckets of links, (links,); 0: none.")
+      .def("set_errors", &set_errors, "chance"_a, "round_trip_ps"_a,
+           "How many of their frames links corrupt, 0 to 0.5, and until when a port hears of it, each "
+           "(links,); -1: never, and the frame is lost.")
       .def(
           "set_switches",
           [](Network& n, bool cut_through, bool trims) {

@@ -90,6 +90,8 @@ class NicPort {
     free_ = std::max({free_, picked_since_, earliest}) + serialisation;
     return free_;
   }
+  // The packet that has just been booked keeps the port until then, or longer; returns until when.
+  TimePs keep(TimePs until) { return free_ = std::max(free_, until); }
 
  private:
   static constexpr std::uint8_t kControlMark = 1, kDataMark = 2, kHeldMark = 4;

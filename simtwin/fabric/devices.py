@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def give_devices(fabric: Fabric, network: Network, native: genie_core.Network) -> None:
     """Set a fabric's devices in a network of the kernel."""
     native.set_bursts(network.burst_bytes)
+    native.set_errors(network.loss, network.retry_ps)
     native.set_switches(fabric.switch.cut_through, fabric.switch.trimming)
     native.set_latencies(int(fabric.host.doorbell_latency), int(fabric.host.notification_latency))
     _give_nics(fabric, network, native)

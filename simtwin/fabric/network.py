@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from simtwin.fabric.schema import ETHERNET_OVERHEAD_BYTES
 
 UNLIMITED_BUFFER = -1  # an output queue that never drops
+NO_RETRY = -1  # in place of a link's round trip
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,8 @@ class Network:
     delay_ps: NDArray[np.int64]  # (links,)
     buffer_bytes: NDArray[np.int64]  # (links,) -1 = unlimited; always unlimited at a host's own port
     burst_bytes: NDArray[np.int64]  # (links,) size of the token bucket; 0 = none
+    loss: NDArray[np.float64]  # (links,) share of the frames that the link corrupts
+    retry_ps: NDArray[np.int64]  # (links,) link-level retry: the cable's round trip, without a frame; NO_RETRY = none
     length: NDArray[np.int32]  # (links,) a path's length is the sum of its links' lengths
     is_bridge: NDArray[np.bool_]  # (nodes,) bridges: switches inside servers, which never drop, mark or pause
     packet_latency_ps: NDArray[np.int64]  # (hosts,)
@@ -66,6 +69,8 @@ class NetworkBuilder:
     delay_ps: list[int] = field(default_factory=list)
     burst_bytes: list[int] = field(default_factory=list)
     length: list[int] = field(default_factory=list)
+    loss: list[float] = field(default_factory=list)
+    retry_ps: list[int] = field(default_factory=list)
     bridges: set[int] = field(default_factory=set)
 
     def host(self, name: str, packet_latency_ps: int, message_latency_ps: int) -> int:
@@ -95,12 +100,17 @@ class NetworkBuilder:
         rate_back_bps: int,
         burst_bytes: tuple[int, int] = (0, 0),
         length: int = 1,
+        loss: float = 0.0,
+        retries: bool = False,
     ) -> None:
         """Join nodes a and b with a cable.
 
         `rate_bps` is the rate from a to b, `rate_back_bps` from b to a; token buckets are in that order. The cable
-        counts as `length` links when shortest paths are computed.
+        counts as `length` links when shortest paths are computed. Both directions corrupt a share `loss` of their
+        frames; `retries`: and replay them.
         """
+        self.loss += [loss, loss]
+        self.retry_ps += [2 * delay_ps if retries else NO_RETRY] * 2
         self.length += [length, length]
         self.ends += [(a, b), (b, a)]
         self.rate_bps += [rate_bps, rate_back_bps]
@@ -129,6 +139,8 @@ class NetworkBuilder:
             buffer_bytes=node_buffer_bytes[ends[:, 0]],
             burst_bytes=np.array(self.burst_bytes, dtype=np.int64),
             length=np.array(self.length, dtype=np.int32),
+            loss=np.array(self.loss, dtype=np.float64),
+            retry_ps=np.array(self.retry_ps, dtype=np.int64),
             is_bridge=np.isin(np.arange(len(self.names)), list(self.bridges)),
             packet_latency_ps=np.array(self.packet_latency_ps, dtype=np.int64),
             message_latency_ps=np.array(self.message_latency_ps, dtype=np.int64),

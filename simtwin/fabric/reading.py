@@ -36,7 +36,7 @@ from simtwin.fabric.schema import (
 from simtwin.fabric.size import check_size
 from simtwin.fabric.text import to_toml
 from simtwin.fabric.topology import build_network
-from simtwin.fabric.values import check_rates, check_values
+from simtwin.fabric.values import check_rates, check_retries, check_values
 
 __all__ = [
     "Fabric",
@@ -247,6 +247,7 @@ def _check_queues(document: Document, fabric: Fabric) -> None:
         raise document.error(("priority", "control"), " is data's: weights are for priorities that differ")
     network = build_network(fabric)
     check_rates(document, fabric, network)
+    check_retries(document, fabric, network)
     if problem := control_problem(fabric, network):
         raise document.error(*problem)
     try:

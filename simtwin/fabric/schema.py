@@ -28,6 +28,10 @@ class _Strict(Struct, forbid_unknown_fields=True, frozen=True):
     """An immutable table that refuses unknown keys."""
 
 
+LinkLoss = Annotated[float, Meta(ge=0, le=0.5, description="a number from 0 to 0.5")]
+Retry = Literal["none", "go-back-n"]
+
+
 class Link(_Strict, frozen=True):
     """A cable: its rate and its propagation delay."""
 
@@ -35,6 +39,10 @@ class Link(_Strict, frozen=True):
     delay: Duration = Duration(0)
     # Token bucket, as Linux's tbf has it: packets leave at once while it has tokens, and at the rate on average.
     burst: Size | None = None
+    loss: LinkLoss | None = None  # in the twin: frames that the cable corrupts in each direction; absent: 0
+    # In the twin, link-level retry: a port replays a corrupted frame, and all behind it, when it hears of it. Absent:
+    # none, and the frame is lost.
+    retry: Retry | None = None
 
 
 class Downlink(_Strict, frozen=True):
@@ -168,6 +176,8 @@ class NamedLink(_Strict, frozen=True):
     burst: Size | None = None  # in both directions; as in [link] when absent
     burst_back: Size | None = None  # b to a, where it differs
     length: Annotated[int, Meta(ge=1, le=64)] = 1  # in links; shortest paths add up these lengths
+    loss: LinkLoss | None = None  # in the twin; as in [link] when absent
+    retry: Retry | None = None  # in the twin; as in [link] when absent
 
 
 class Explicit(_Strict, tag_field="kind", tag="explicit", kw_only=True, frozen=True):
@@ -362,6 +372,16 @@ def hosts_of_server(topology: Topology) -> int | None:
     if isinstance(topology, RailOptimized):
         return None if topology.domain is None else topology.rails
     return topology.hosts_per_server if isinstance(topology, Explicit | LeafSpine) else None
+
+
+def lossy_tables(fabric: Fabric) -> list[str]:
+    """Return the names of the tables whose cables lose frames."""
+    topology = fabric.topology
+    tables: dict[str, list[Link | NamedLink | None]] = {"[link]": [fabric.link]}
+    for key in ("spine_link", "global_link"):
+        tables[f"[topology.{key}]"] = [getattr(topology, key, None)]
+    tables["[[topology.link]]"] = list(topology.link) if isinstance(topology, Explicit) else []
+    return [name for name, links in tables.items() if any(link is not None and link.loss for link in links)]
 
 
 class Fabric(_Strict, kw_only=True, frozen=True):

@@ -69,12 +69,13 @@ class _Generator(NetworkBuilder):
         """Add a host's cable."""
         down = self._fabric.downlink or self.link
         bursts = (self.link.burst or 0, down.burst or 0)
-        self.cable(host, switch, self.link.rate, self.link.delay, down.rate, bursts, length)
+        self.cable(host, switch, self.link.rate, self.link.delay, down.rate, bursts, length, *_errors(self.link))
 
     def join(self, a: int, b: int, link: Link | None = None, length: int = 1) -> None:
         """Add a cable between two switches."""
         link = link or self.link
-        self.cable(a, b, link.rate, link.delay, link.rate, (link.burst or 0, link.burst or 0), length)
+        bursts = (link.burst or 0, link.burst or 0)
+        self.cable(a, b, link.rate, link.delay, link.rate, bursts, length, *_errors(link))
 
 
 def _single_switch(builder: _Generator, topology: SingleSwitch) -> None:
@@ -223,8 +224,16 @@ def _explicit(fabric: Fabric, topology: Explicit) -> Network:
     for link in topology.link:
         rate, delay = cable_of(fabric, link)
         rate_back = rate if link.rate_back is None else link.rate_back
-        builder.cable(node[link.a], node[link.b], rate, delay, rate_back, _bursts(fabric, link), link.length)
+        errors = _errors(link, fabric.link)
+        builder.cable(node[link.a], node[link.b], rate, delay, rate_back, _bursts(fabric, link), link.length, *errors)
     return builder.build()
+
+
+def _errors(link: Link | NamedLink, default: Link | None = None) -> tuple[float, bool]:
+    """Return the share of frames that a cable corrupts, and whether its ports replay them."""
+    loss = default.loss if default and link.loss is None else link.loss
+    retry = default.retry if default and link.retry is None else link.retry
+    return loss or 0.0, retry == "go-back-n"
 
 
 def _bursts(fabric: Fabric, link: NamedLink) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from genie.config.spraying import spray_problem
 from genie.config.strict_toml import Document
 from genie.config.units import Rate, Size, format_duration, format_rate
 from simtwin.fabric.frames import frames_of
-from simtwin.fabric.network import Network
+from simtwin.fabric.network import NO_RETRY, Network
 from simtwin.fabric.queues import PS_PER_S
 from simtwin.fabric.schema import Explicit, Fabric, Photonic
 
@@ -35,6 +35,16 @@ def check_values(document: Document, fabric: Fabric) -> None:
     _check_transport(document, fabric)
     _check_nic(document, fabric)
     _check_pauses(document, fabric)
+
+
+def check_retries(document: Document, fabric: Fabric, network: Network) -> None:
+    """Raise the document's error for link-level retry behind a token bucket, from which packets leave at once."""
+    both = np.flatnonzero((network.retry_ps != NO_RETRY) & (network.burst_bytes > 0)).tolist()
+    if both:
+        key = next(key for key, value in _values(fabric) if key[-1] == "retry" and value == "go-back-n")
+        raise document.error(
+            key, f' = "go-back-n", and {network.link_names[both[0]]} has a token bucket: leave out retry or burst'
+        )
 
 
 def check_rates(document: Document, fabric: Fabric, network: Network) -> None:

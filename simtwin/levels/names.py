@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from genie.config.congestion import NoControl, name_of
 from genie.config.spraying import spray_problem
-from simtwin.fabric.schema import Fabric, Photonic
+from simtwin.fabric.schema import Fabric, Photonic, lossy_tables
 
 PACKET, FLOW, ANALYTIC = "packet", "flow", "analytic"
 LEVELS = (PACKET, "packet+skip", FLOW, ANALYTIC)
@@ -49,6 +49,8 @@ class Level:
         warnings = []
         if self.name != PACKET and not isinstance(fabric.control, NoControl):
             warnings.append(f"level {self.name} has no congestion control: {name_of(fabric.control)} changes nothing")
+        if self.name != PACKET and (lossy := lossy_tables(fabric)):
+            warnings.append(f"level {self.name} loses and replays no frames: loss of {', '.join(lossy)} has no effect")
         if self.name == ANALYTIC:
             given = {
                 "[[path]]": fabric.path,

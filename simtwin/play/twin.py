@@ -50,8 +50,8 @@ RECORDED_NODES_MAX = 8_000_000
 RECORDED_TRANSFERS_MAX = 4_000_000
 
 LINK_COUNTERS = (
-    "packets", "size_bytes", "dropped", "dropped_bytes", "marked", "trimmed", "pauses", "paused_ps", "queue_bytes",
-    "longest_queue_bytes",
+    "packets", "size_bytes", "dropped", "dropped_bytes", "marked", "trimmed", "replays", "pauses", "paused_ps",
+    "queue_bytes", "longest_queue_bytes",
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from genie.config.congestion import Dcqcn, DcqcnTimer, Dctcp, Nscc, name_of
-from simtwin.fabric.network import Network
+from simtwin.fabric.network import NO_RETRY, Network
 from simtwin.fabric.queues import NO_MARKS, Queues, least_headroom
 from simtwin.fabric.schema import Fabric
 
@@ -15,6 +15,9 @@ def warnings_on(fabric: Fabric, network: Network, queues: Queues) -> list[str]:
     warnings = []
     if isinstance(fabric.control, BY_MARKS) and (queues.ecn_minimum_bytes == NO_MARKS).all():
         warnings.append(f"no switch marks the packets by which {name_of(fabric.control)} would slow down: give [ecn]")
+    retries = network.retry_ps != NO_RETRY
+    if retries.any() and not network.loss[retries].any():
+        warnings.append("retry of links changes nothing, as they lose no frames: give loss beside it")
     if lacking := least_headroom(fabric, network):
         assert fabric.pfc is not None
         link, need_bytes = lacking

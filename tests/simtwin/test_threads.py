@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import genie_core
+import msgspec
 import numpy as np
 import pytest
 from twin_fabrics import crowded, incast, twin_of
 
+from genie.config.units import Duration, Rate
 from genie.plan.build import build_plan
 from genie.workload.graph import Op, Workload
 from genie.workload.synthetic import collective
-from simtwin.fabric.schema import FatTree, LeafSpine, SingleSwitch
+from simtwin.fabric.schema import Downlink, Fabric, FatTree, LeafSpine, Link, Retry, SingleSwitch
 from simtwin.fabric.topology import build_network
 from simtwin.play.twin import Twin
 
@@ -34,10 +36,23 @@ def bits_of(twin: Twin, workload: Workload, threads: int) -> tuple[dict[str, Any
     return bits, simulator.events
 
 
+def lossy(fabric: Fabric, retry: Retry) -> Fabric:
+    return msgspec.structs.replace(fabric, link=Link(Rate(100 * GBPS), Duration(US // 2), loss=0.01, retry=retry))
+
+
 CASES = {
     "incast on a switch": (crowded(SingleSwitch(hosts=9)), incast(8, 256 * KIB)),
     "all-to-all on a fat tree": (crowded(FatTree(k=4)), collective(Op.ALL_TO_ALL, 16, MIB)),
     "all-reduce on leaves and spines": (crowded(LeafSpine(4, 2, 4)), collective(Op.ALL_REDUCE, 16, MIB)),
+    "incast with replays": (lossy(crowded(SingleSwitch(hosts=9)), "go-back-n"), incast(8, 256 * KIB)),
+    "all-to-all with replays": (lossy(crowded(FatTree(k=4)), "go-back-n"), collective(Op.ALL_TO_ALL, 16, MIB)),
+    "pauses beside replays": (
+        msgspec.structs.replace(
+            lossy(crowded(SingleSwitch(hosts=9)), "go-back-n"), downlink=Downlink(Rate(60 * GBPS)), congestion=None
+        ),
+        collective(Op.ALL_TO_ALL, 9, 4 * MIB),
+    ),
+    "all-to-all with losses": (lossy(crowded(FatTree(k=4)), "none"), collective(Op.ALL_TO_ALL, 16, MIB)),
     "links without a delay": (crowded(SingleSwitch(hosts=9), delay_ps=0), incast(8, 64 * KIB)),
 }
 
@@ -47,11 +62,12 @@ def test_results_do_not_depend_on_the_number_of_threads(case: str) -> None:
     built, workload = CASES[case]
     twin = twin_of(built)
     expected, events = bits_of(twin, workload, 1)
-    if "all-reduce" not in case:
+    if "all-reduce" not in case and built.congestion:
         assert sum(expected["link marked"]) > 0
-    if "incast" in case:
+    if "incast" in case or "pauses" in case:
         assert sum(expected["link pauses"]) > 0
-    for threads in (2, 3, 7):
+    assert (sum(expected["link replays"]) > 0) == ("replays" in case)
+    for threads in (2, 3, 4, 7):
         bits, counted = bits_of(twin, workload, threads)
         assert counted == events
         for name, values in expected.items():

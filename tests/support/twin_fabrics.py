@@ -35,7 +35,7 @@ from simtwin.fabric.schema import (
     Transport,
 )
 from simtwin.fabric.topology import build_network
-from simtwin.play.twin import Simulation, Twin
+from simtwin.play.twin import Loss, Simulation, Twin
 
 KIB, MIB = 1 << 10, 1 << 20
 GBPS = 10**9
@@ -163,10 +163,14 @@ class NativeRun:
         return max(int(it["nodes"]["end_ps"].max(initial=0)) for it in self.records)
 
 
-def run_native(twin: Twin, workload: Workload, lowering: Lowering | None = None) -> NativeRun:
+def run_native(
+    twin: Twin, workload: Workload, lowering: Lowering | None = None, losses: Sequence[Loss] = ()
+) -> NativeRun:
     """Play once in the kernel that the twin drives, and keep its own units."""
     plan = build_plan(workload, lowering=lowering)
     simulator = genie_core.Simulator(twin._native, twin._config, plan.native, twin.host_of_rank, twin.seed)
+    for loss in losses:
+        simulator.lose(loss.source, loss.target, loss.every, list(loss.numbers))
     simulator.start()
     while simulator.run(1_000_000):
         pass

@@ -80,6 +80,14 @@ struct Pinned {
   std::int32_t port = -1;  // of a sprayed queue pair: only what leaves by this of its source ports
 };
 
+// Frames that a link corrupts on their way.
+struct LinkErrors {
+  double chance = 0;  // of each frame
+  // Link-level retry: from the end of a corrupted frame until its port hears of it; below 0: the frame is
+  // lost.
+  TimePs round_trip = -1;
+};
+
 struct Network {
   std::int32_t hosts = 0;  // nodes 0 .. hosts - 1
   std::int32_t nodes = 0;  // then the switches
@@ -99,6 +107,7 @@ struct Network {
   std::uint8_t strict_classes = 0xFF;  // bit of each; the others share what these leave, by weight
   std::array<std::int64_t, kClasses> weight_bytes{};  // of a turn
   std::vector<std::int64_t> link_burst_bytes;         // of its token bucket; 0: every packet takes its time
+  std::vector<LinkErrors> link_errors;                // empty: none corrupts, and none retries
   std::vector<Routes> routes;                         // the first from the beginning
   std::vector<Change> changes;                        // in the order of time
   std::vector<Pinned> pinned;
@@ -148,6 +157,11 @@ struct Network {
           link_target[link] >= nodes)
         return "a link ends outside the network";
       if (link_rate_bps[link] < 0 || link_delay_ps[link] < 0) return "a link has a negative rate or delay";
+    }
+    if (!link_errors.empty() && link_errors.size() != count)
+      return "the network's link errors differ in length";
+    for (const LinkErrors& errors : link_errors) {
+      if (errors.chance < 0 || errors.chance > 0.5) return "a link corrupts more than half of its frames";
     }
     for (const Routes& by : routes) {
       if (std::string problem = check(by); !problem.empty()) return problem;

@@ -92,6 +92,7 @@ void Links::take_down(std::uint32_t number, TimePs now) {
   if (block.waiting != 0) work_out(block, number, now);
   block.flags |= kDown;  // no pause frame is sent by it any more
   block.free = kNever;
+  if ((block.flags & kErrors) != 0) errors_[number].until = now;  // nothing is replayed
   Switch& node = switch_of(block);
   for (std::uint32_t own = 0; own < kClasses; ++own) {
     Lane& lane = block.lanes[own];

@@ -51,8 +51,8 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
       blocks_[cables + index(source)].rate_bps = block.rate_bps;
     } else {
       switches_[index(source)].ports.push_back(number);
-      if (network.link_ecn[number].minimum_bytes >= 0) block.flags |= kMarks;
-      block.unmarked_bytes = network.link_ecn[number].minimum_bytes;
+      if (const std::int64_t minimum = network.link_ecn[number].minimum_bytes; minimum >= 0)
+        block.unmarked_bytes = minimum;
     }
   }
   for (std::size_t host = 0; host < hosts; ++host) {
@@ -71,6 +71,8 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
     }
     set_cut_through(number);
   }
+  for (std::uint32_t number = 0; number < network.link_errors.size(); ++number)
+    set_errors(number, network.link_errors[number]);
   for (std::size_t node = hosts; node < switches_.size(); ++node)
     switches_[node].shared_bytes = network.shared_bytes[node];
 }
@@ -121,6 +123,7 @@ LinkCounters Links::totals(std::uint32_t number) const {
   LinkCounters counters = counters_[number];
   counters.dropped += lost_[number].packets;
   counters.dropped_bytes += lost_[number].bytes;
+  if (!errors_.empty()) counters.replays = errors_[number].replays;
   counters.packets = blocks_[number].packets;
   counters.bytes = blocks_[number].bytes;
   counters.longest_queue_bytes = std::max(counters.longest_queue_bytes, blocks_[number].longest_bytes);
@@ -131,9 +134,12 @@ LinkCounters Links::totals(std::uint32_t number) const {
 LinkCounters Links::look(std::uint32_t number, TimePs now) {
   Block& block = blocks_[number];
   LinkCounters counters = totals(number);
-  if (block.free > now && (block.flags & (kDown | kBucket)) == 0)
-    counters.bytes -= std::min(
-        counters.bytes, static_cast<std::uint64_t>(congestion::bytes_in(block.rate_bps, block.free - now)));
+  if (block.free > now && (block.flags & (kDown | kBucket)) == 0) {
+    TimePs left = block.free - now;
+    if ((block.flags & kErrors) != 0) left = std::min(left, errors_[number].time);  // of its last sending
+    counters.bytes -=
+        std::min(counters.bytes, static_cast<std::uint64_t>(congestion::bytes_in(block.rate_bps, left)));
+  }
   for (std::uint32_t own = 0; own < kPauseClass; ++own) {
     const Ingress& in = ingress_[std::size_t{number} * kClasses + own];
     if (in.pausing) counters.paused_ps += now - in.paused_since;
@@ -170,8 +176,14 @@ void Links::post(const Block& block, std::uint32_t number, const Flight& flight,
 void Links::take_mail(std::uint32_t thread) {
   for (std::uint32_t from = 0; from < schedule_->threads(); ++from) {
     std::vector<Letter>& letters = mailboxes_[from * schedule_->threads() + thread].letters;
-    for (const Letter& letter : letters)
-      put_on_wire(blocks_[inbound_[letter.link]], letter.link, letter.flight, letter.flight.arrival);
+    for (const Letter& letter : letters) {
+      Block& block = blocks_[inbound_[letter.link]];
+      if ((block.flags & kErrors) != 0 && letter.flight.connection == kPauseFrame) {
+        put_before(block, letter.link, letter.flight, letter.flight.arrival);
+      } else {
+        put_on_wire(block, letter.link, letter.flight, letter.flight.arrival);
+      }
+    }
     letters.clear();
   }
 }
@@ -281,7 +293,7 @@ void Links::start_next(Block& block, std::uint32_t number) {
   if (--lane.waiting == 0) block.waiting &= static_cast<std::uint8_t>(~(1u << own));
   const TimePs at = block.free;
   if (flight.connection != kPauseFrame) {
-    if ((block.flags & kMarks) != 0 && flight.capable != 0 && lane.waiting_bytes > block.unmarked_bytes &&
+    if (flight.capable != 0 && lane.waiting_bytes > block.unmarked_bytes &&
         is_marked(number, block, lane.waiting_bytes))
       flight.congested = 1;
     if (Switch& node = switch_of(block); node.shared_bytes > 0)
@@ -289,7 +301,9 @@ void Links::start_next(Block& block, std::uint32_t number) {
   }
   if (flight.telemetry != 0) [[unlikely]]
     describe(block, number, flight, at);
-  const TimePs arrival = occupy(block, wire_bytes, at);
+  const TimePs arrival = occupy(block, flight, wire_bytes, at);
+  if (arrival == kNever) [[unlikely]]
+    return lose_waiting(number, lane, wire_bytes);
   ++lane.flying;
   if ((block.flags & kAbroad) != 0) {
     post(block, number, flight, arrival);

@@ -17,6 +17,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -40,6 +41,7 @@ inline constexpr auto kPauseOpcode = static_cast<roce::Opcode>(0xFF);  // none o
 
 struct LinkCounters {
   std::uint64_t packets = 0, bytes = 0, dropped = 0, dropped_bytes = 0, marked = 0, trimmed = 0, pauses = 0;
+  std::uint64_t replays = 0;
   TimePs paused_ps = 0;
   std::int64_t longest_queue_bytes = 0, queue_bytes = 0;
 };
@@ -85,6 +87,14 @@ class Links {
     return (block.flags & kBucket) == 0 ? time : buckets_[link].start(now, time) - now;
   }
   bool has_bucket(std::uint32_t link) const { return (blocks_[link].flags & kBucket) != 0; }
+  // Link-level retry, see link_errors.cpp.
+  bool retries(std::uint32_t link) const {
+    return (blocks_[link].flags & kErrors) != 0 && errors_[link].round_trip >= 0;
+  }
+  // The next frame of a port that retries is corrupted once more than by chance.
+  void corrupt_next(std::uint32_t link) { ++errors_[link].planned; }
+  // When a port that retries is free of its last frame, replays included.
+  TimePs busy_until(std::uint32_t link) const { return errors_[link].until; }
   std::uint32_t wire_bytes_of(const Flight& flight) const {
     return header_bytes_[static_cast<std::uint8_t>(flight.opcode)] + ((flight.payload_bytes + 3u) & ~3u);
   }
@@ -185,11 +195,12 @@ class Links {
     std::uint32_t turn = 0;     // of the weighted classes
     std::uint32_t thread = 0;   // in whose arena the rings are
     std::uint64_t marks_drawn = 0;
-    std::int64_t unmarked_bytes = 0;  // a queue so long or shorter marks nothing
+    // ECN: a queue so long or shorter marks nothing.
+    std::int64_t unmarked_bytes = std::numeric_limits<std::int64_t>::max();
   };
   static_assert(sizeof(Block) == 256 && sizeof(Lane) == 32);
   // Of Block::flags.
-  static constexpr std::uint8_t kMarks = 1;     // ECN
+  static constexpr std::uint8_t kErrors = 1;    // corrupts frames, or replays those that a plan corrupts
   static constexpr std::uint8_t kInside = 2;    // both ends in one process
   static constexpr std::uint8_t kListed = 4;    // among those that finish() looks at
   static constexpr std::uint8_t kToSwitch = 8;  // that is a process of its own
@@ -264,21 +275,31 @@ class Links {
 
   [[gnu::always_inline]] inline void start(Block& block, std::uint32_t number, const Flight& flight,
                                            std::uint32_t wire_bytes, TimePs at) {
-    const TimePs arrival = occupy(block, wire_bytes, at);
-    if ((block.flags & kAbroad) != 0) return post(block, number, flight, arrival);
+    const TimePs arrival = occupy(block, flight, wire_bytes, at);
+    if ((block.flags & (kAbroad | kErrors)) != 0)
+      return start_apart(block, number, flight, wire_bytes, arrival);
     put_on_wire(block, number, flight, arrival);
   }
-  // A packet's turn on the port; when it arrives.
-  TimePs occupy(Block& block, std::uint32_t wire_bytes, TimePs at) {
+  // What has started on a link to another thread, or on one that may have corrupted it.
+  void start_apart(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes,
+                   TimePs arrival);
+  // A packet's turn on the port; when it arrives, kNever: it is corrupted and lost.
+  TimePs occupy(Block& block, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
     const TimePs time = serialisation(block, wire_bytes);
     block.free = at + time;
     ++block.packets;
     block.bytes += wire_bytes;
-    if ((block.flags & (kCutThrough | kBucket)) != 0) [[unlikely]]
-      return early_arrival(block, at, time);
+    if ((block.flags & (kCutThrough | kBucket | kErrors)) != 0) [[unlikely]]
+      return other_arrival(block, flight, at, time);
     return block.free + block.delay;
   }
+  TimePs other_arrival(Block& block, const Flight& flight, TimePs at, TimePs time);
   TimePs early_arrival(Block& block, TimePs at, TimePs time);
+  std::uint32_t corruptions(std::uint32_t link);
+  bool send_beside_replay(Block& block, std::uint32_t number, const Flight& frame, std::uint32_t wire_bytes,
+                          TimePs now);
+  void lose_waiting(std::uint32_t number, Lane& lane, std::uint32_t wire_bytes);
+  void put_before(Block& block, std::uint32_t number, const Flight& frame, TimePs arrival);
   void drop(std::uint32_t link, const Flight& flight, std::uint32_t wire_bytes) {
     ++counters_[link].dropped;
     counters_[link].dropped_bytes += wire_bytes;
@@ -367,6 +388,7 @@ class Links {
                   std::uint64_t number_mask) const;
   void set_rate(Block& block, std::int64_t rate_bps) const;
   void set_cut_through(std::uint32_t number);
+  void set_errors(std::uint32_t number, const LinkErrors& errors);
   void set_bucket(std::uint32_t number, std::int64_t rate_bps, TimePs now);
   void lift_pauses(std::uint32_t number, TimePs now);
   void take_down(std::uint32_t number, TimePs now);
@@ -420,6 +442,15 @@ class Links {
   std::vector<Switch> switches_;                          // by node
   std::vector<LinkCounters> counters_;                    // by link
   std::vector<TokenBucket> buckets_;                      // by link
+  struct Errors {
+    std::uint64_t below = 0;  // of 2^64: a number drawn below it corrupts the frame
+    TimePs round_trip = -1;   // as LinkErrors has it
+    std::uint64_t drawn = 0, replays = 0;
+    std::uint32_t planned = 0;  // corruptions of the next frame
+    TimePs time = 0, first = 0,
+           until = 0;  // of the last frame: its time, the ends of its first and last sending
+  };
+  std::vector<Errors> errors_;                                     // by link, where any has some
   std::vector<std::array<std::int64_t, kClasses>> deficit_bytes_;  // by link, of the weighted classes
   std::vector<std::vector<std::uint32_t>> waiting_;                // by process: links with packets that wait
   std::vector<Inputs> inputs_;                                     // by process

@@ -87,6 +87,7 @@ void Links::tell(std::uint32_t ingress, std::uint32_t lane, bool pause, TimePs n
   frame.value = lane << 1 | (pause ? 1u : 0u);
   frame.opcode = kPauseOpcode;
   const std::uint32_t wire_bytes = wire_bytes_of(frame);
+  if ((block.flags & kErrors) != 0 && send_beside_replay(block, number, frame, wire_bytes, now)) return;
   if (block.free <= now && (block.waiting >> kPauseClass & 1) == 0) {
     start(block, number, frame, wire_bytes, now);
     return;

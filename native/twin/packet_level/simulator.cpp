@@ -360,7 +360,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     TimePs serialisation = links_.occupancy(nic.link, wire_bytes, process.now);
     if (nic.limited) [[unlikely]]
       serialisation = std::max(serialisation, network_->nic.occupancy(flight.payload_bytes));
-    const TimePs departure = nic.port.depart(process.now, serialisation);
+    TimePs departure = nic.port.depart(process.now, serialisation);
     const TimePs begin = links_.has_bucket(nic.link) ? departure : departure - serialisation;
     bool lost = false;
     if (!pick.control) {
@@ -370,11 +370,17 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
         nic.port.mark_more(pick.id, false, connection.queue_pair.data_from());
       ++process.data_packets;
       lost = connection.loss != nullptr && connection.loss->lose_next();
+      if (lost && nic.retries) {
+        lost = false;
+        links_.corrupt_next(nic.link);
+      }
     }
     if (keep_trace_)
       process.trace.push_back({departure, connection.rank, connection.peer_rank, packet, lost});
     if (!lost) links_.launch(nic.link, flight, wire_bytes, begin);
     if (lost) links_.telemetry().give(flight.telemetry);
+    if (nic.retries) [[unlikely]]
+      departure = nic.port.keep(links_.busy_until(nic.link));
     if (departure > process.now) {
       nic.sending = true;
       nic.busy_until = departure;

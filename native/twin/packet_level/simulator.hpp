@@ -83,6 +83,7 @@ class Simulator {
     TimePs expected = kNever;  // its event
     bool sending = false;
     bool limited = false;  // packets cost more than their time on the line
+    bool retries = false;  // its link replays what it corrupts
   };
   struct alignas(64) HostQueuePair {  // what every packet asks for comes first, beside the queue pair's own
     std::uint32_t peer = 0;           // queue pair at the other end

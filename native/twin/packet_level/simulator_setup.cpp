@@ -114,7 +114,7 @@ std::uint32_t Simulator::nic_of(std::uint32_t link) {
   if (number == kNoNic) {
     number = static_cast<std::uint32_t>(nics_.size());
     const bool limited = network_->nic.limits_ports() && network_->nic.is_port(link);
-    nics_.push_back({.queue_pairs = {}, .link = link, .limited = limited});
+    nics_.push_back({.queue_pairs = {}, .link = link, .limited = limited, .retries = links_.retries(link)});
   }
   return number;
 }
