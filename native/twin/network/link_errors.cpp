@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/mix.hpp"
-#include "twin/links.hpp"
+#include "twin/network/links.hpp"
 
 namespace genie::twin {
 
