@@ -219,10 +219,12 @@ def test_what_a_lab_cannot_do_is_said() -> None:
     text = leaf_spine().replace('buffer = "256KiB"', 'shared_buffer = "9MiB"\ncut_through = true\ntrimming = true')
     text += '[pfc]\n[priority]\ncontrol = 6\n[load_balancing]\nmode = "spray"\n'
     text += '[[fault]]\nat = "1ms"\nlink = "leaf0->spine1"\n'
+    text = text.replace("[link]\n", "[link]\nloss = 1e-6\n")
     plan = planned(text)
     said = " ".join(plan.built.cannot)
     for words in ("1MiB", "priority flow control", "cut-through", "trimmed", "no priorities", '"spray"', "[[fault]]"):
         assert words in said
+    assert "Links lose no frames" in said
     assert plan.links[1].queue_bytes == 2**20  # alpha / (1 + alpha) of 9 MiB
     assert planned(leaf_spine()).built.cannot == ()
 

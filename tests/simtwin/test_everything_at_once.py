@@ -33,6 +33,7 @@ from simtwin.fabric.schema import (
     Pfc,
     Priority,
     RailOptimized,
+    Retry,
     Routing,
     SingleSwitch,
     Switch,
@@ -59,7 +60,7 @@ TOPOLOGIES = st.sampled_from(
 
 @st.composite
 def fabrics(draw: st.DrawFn) -> Fabric:
-    """With buffers small enough to lose and to pause, and with links that are down for a while."""
+    """With buffers small enough to lose and to pause, links that are down for a while, and corrupted frames."""
     topology = draw(TOPOLOGIES)
     shared = draw(st.booleans())
     pfc = shared and draw(st.booleans())
@@ -68,10 +69,14 @@ def fabrics(draw: st.DrawFn) -> Fabric:
         if shared
         else {"buffer": Size(draw(st.integers(9, 64)) * KIB)}
     )
+    burst = draw(st.sampled_from([None, Size(20 * KIB)]))
+    retry: Retry | None = None if burst else draw(st.sampled_from([None, "go-back-n"]))
     link = Link(
         Rate(draw(st.sampled_from([25, 100])) * GBPS),
         Duration(draw(st.sampled_from([0, 300, 1000])) * NS),
-        draw(st.sampled_from([None, Size(20 * KIB)])),
+        burst,
+        draw(st.sampled_from([None, 0.01, 0.2])) if retry else draw(st.sampled_from([None, 0.002])),
+        retry,
     )
     faults = []
     names = build_network(Fabric(topology=topology, link=link)).link_names
@@ -156,7 +161,8 @@ def test_jobs_end_and_nothing_is_lost_without_a_trace(fabric: Fabric, op: Op, th
     heard = sum(it["data_received"] + it["acks_received"] + it["cnps_received"] for it in counters)
     if not simulator.links()["trimmed"].sum():  # of these the header has come, uncounted
         assert sent == heard + simulator.dropped
-    if fabric.pfc and not fabric.fault and fabric.priority.control == fabric.priority.data:
+    loses = fabric.link is not None and fabric.link.loss is not None and fabric.link.retry is None
+    if fabric.pfc and not fabric.fault and not loses and fabric.priority.control == fabric.priority.data:
         assert simulator.dropped == 0
     one = played(twin, collective(op, 6, 900_000), 1)
     assert one.events == simulator.events

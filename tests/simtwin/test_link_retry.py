@@ -28,7 +28,7 @@ from simtwin.fabric.schema import (
     Transport,
 )
 from simtwin.fabric.topology import build_network
-from simtwin.play.twin import Loss
+from simtwin.play.twin import Loss, Twin
 
 PACKET = 4096
 FULL_BYTES = 38 + 20 + 8 + 12 + 4 + PACKET  # of a packet in the middle of a message
@@ -60,7 +60,7 @@ def of_link(fabric: Fabric, run: NativeRun, name: str, counter: str) -> int:
 
 
 def troubles(run: NativeRun) -> dict[str, int]:
-    """What a transport counts when it notices a loss."""
+    """Return the counters that move when a transport notices a loss."""
     names = ("retransmitted", "naks_sent", "naks_received", "timeouts", "refused")
     return {name: sum(it[name] for it in run.counters) for name in names}
 
@@ -243,6 +243,14 @@ def test_impossible_errors_of_links_are_refused(lines: str, words: str) -> None:
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
     assert refused.value.code == 2
+
+
+@pytest.mark.parametrize("level", ["flow", "analytic"])
+def test_other_levels_name_the_losses_that_they_leave_out(level: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fabric = parse_fabric(HEAD + "loss = 1e-6\n")
+    run = Twin(fabric, build_network(fabric), range(2), level=level).play(point_to_point(0, 1, 1 << 20))
+    assert f"level {level} loses and replays no frames: loss of [link] has no effect" in capsys.readouterr().err
+    assert not any(run.counters["links"]["replays"])
 
 
 def test_a_cable_may_differ_from_the_others() -> None:

@@ -29,6 +29,13 @@ def test_other_controls_need_no_marks(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == ""
 
 
+def test_retry_of_links_that_lose_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    twin_of(parse_fabric('name = "retry"\n' + HEAD + 'retry = "go-back-n"\n'))
+    assert "retry of links changes nothing, as they lose no frames: give loss beside it" in capsys.readouterr().err
+    twin_of(parse_fabric('name = "retry"\n' + HEAD + 'retry = "go-back-n"\nloss = 1e-9\n'))
+    assert capsys.readouterr().err == ""
+
+
 def test_headroom_that_loses_packets(capsys: pytest.CaptureFixture[str]) -> None:
     """25 kB are on the way for 2 us; three frames and a pause come on top."""
     twin_of(parse_fabric(HEAD + PFC + 'headroom = "1B"\n'))

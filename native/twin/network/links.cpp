@@ -191,18 +191,6 @@ void Links::take_mail(std::uint32_t thread) {
 // -- ports
 // ------------------------------------------------------------------------------------------------------
 
-void Links::put(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes) {
-  Lane& lane = block.lanes[flight.lane];
-  append(block, lane, flight).paced = false;
-  ++lane.waiting;
-  lane.waiting_bytes += wire_bytes;
-  block.waiting_bytes += wire_bytes;
-  block.waiting |= static_cast<std::uint8_t>(1u << flight.lane);
-  if ((block.flags & kListed) != 0) return;
-  block.flags |= kListed;
-  waiting_[block.process].push_back(number);
-}
-
 void Links::wait(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
                  std::uint32_t wire_bytes, TimePs now) {
   Switch& node = switch_of(block);

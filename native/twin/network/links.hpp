@@ -17,7 +17,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -29,6 +28,7 @@
 #include "twin/kernel/schedule.hpp"
 #include "twin/network/arbitration.hpp"
 #include "twin/network/packet.hpp"
+#include "twin/network/port.hpp"
 #include "twin/network/ring_arena.hpp"
 #include "twin/network/telemetry.hpp"
 #include "twin/network/token_bucket.hpp"
@@ -110,7 +110,8 @@ class Links {
   //   void coming(flight)     the next one will be this
   //   void resumed(link)      a port that was paused may send again
   template <class Sink>
-  void arrive(std::uint32_t number, TimePs now, Agenda& agenda, std::uint32_t at, Sink& sink) {
+  [[gnu::always_inline]] inline void arrive(std::uint32_t number, TimePs now, Agenda& agenda,
+                                            std::uint32_t at, Sink& sink) {
     Block& block = blocks_[inbound_[number]];
     Flight flight = take_first(block);
     if (block.flying == 0) {
@@ -157,48 +158,6 @@ class Links {
   TelemetryPool& telemetry() { return telemetry_; }
 
  private:
-  // The packets of one class, in a ring: `flying` on the wire, then `waiting`.
-  struct Lane {
-    Flight* slots = nullptr;  // of an arena
-    std::uint32_t head = 0, flying = 0, waiting = 0, capacity = 0;
-    std::int64_t waiting_bytes = 0;
-
-    Flight& at(std::uint32_t place) { return slots[(head + place) & (capacity - 1)]; }
-    const Flight& at(std::uint32_t place) const { return slots[(head + place) & (capacity - 1)]; }
-    // Asks for the memory of a place early; there may be none yet.
-    void fetch(std::uint32_t place) const {
-      const std::uintptr_t offset = sizeof(Flight) * ((head + place) & (capacity - 1));
-      __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(slots) + offset), 1);
-    }
-    void pop() {
-      head = (head + 1) & (capacity - 1);
-      --flying;
-    }
-  };
-  struct alignas(64) Block {  // a port and its wire
-    TimePs free = 0;          // when the port can start the next
-    TimePs delay = 0;         // from the last bit sent until it is dealt with at the other end
-    std::uint64_t packets = 0, bytes = 0;
-    std::uint32_t ps_per_byte = 0;  // 0: not a whole number, or no limit
-    std::uint32_t target_process = 0;
-    std::uint8_t flying = 0, waiting = 0;  // bit of each class that has packets on the wire, or that wait
-    std::uint8_t paused = 0;               // bit of each class
-    std::uint8_t flags = 0;
-    bool to_host = false;
-    std::int64_t waiting_bytes = 0, longest_bytes = 0;
-    std::array<Lane, kClasses> lanes;  // from a cache line's beginning
-    // What only packets that wait touch.
-    std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
-    std::int64_t rate_bps = 0;
-    std::int32_t node = 0;      // that the port belongs to
-    std::uint32_t process = 0;  // of that
-    std::uint32_t turn = 0;     // of the weighted classes
-    std::uint32_t thread = 0;   // in whose arena the rings are
-    std::uint64_t marks_drawn = 0;
-    // ECN: a queue so long or shorter marks nothing.
-    std::int64_t unmarked_bytes = std::numeric_limits<std::int64_t>::max();
-  };
-  static_assert(sizeof(Block) == 256 && sizeof(Lane) == 32);
   // Of Block::flags.
   static constexpr std::uint8_t kErrors = 1;    // corrupts frames, or replays those that a plan corrupts
   static constexpr std::uint8_t kInside = 2;    // both ends in one process
@@ -322,14 +281,16 @@ class Links {
   }
   void fit(const Block& block, Lane& lane);
   void trim_rings(Block& block);
-  void put_on_wire(Block& block, std::uint32_t number, const Flight& flight, TimePs arrival) {
+  [[gnu::always_inline]] inline void put_on_wire(Block& block, std::uint32_t number, const Flight& flight,
+                                                 TimePs arrival) {
     Lane& lane = block.lanes[flight.lane];
     append(block, lane, flight).arrival = arrival;
     ++lane.flying;
     tell_target(block, number, flight.lane, arrival);
   }
   // A packet of a class is on the wire; where it is the first, the target may have to be woken.
-  void tell_target(Block& block, std::uint32_t number, std::uint32_t lane, TimePs arrival) {
+  [[gnu::always_inline]] inline void tell_target(Block& block, std::uint32_t number, std::uint32_t lane,
+                                                 TimePs arrival) {
     const bool first = block.flying == 0;
     block.flying |= static_cast<std::uint8_t>(1u << lane);
     if (!first) return;
@@ -393,7 +354,18 @@ class Links {
   void lift_pauses(std::uint32_t number, TimePs now);
   void take_down(std::uint32_t number, TimePs now);
   bool trim(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now);
-  void put(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes);
+  [[gnu::always_inline]] inline void put(Block& block, std::uint32_t number, const Flight& flight,
+                                         std::uint32_t wire_bytes) {
+    Lane& lane = block.lanes[flight.lane];
+    append(block, lane, flight).paced = false;
+    ++lane.waiting;
+    lane.waiting_bytes += wire_bytes;
+    block.waiting_bytes += wire_bytes;
+    block.waiting |= static_cast<std::uint8_t>(1u << flight.lane);
+    if ((block.flags & kListed) != 0) return;
+    block.flags |= kListed;
+    waiting_[block.process].push_back(number);
+  }
   void wait(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
             std::uint32_t wire_bytes, TimePs now);
   void work_out(Block& block, std::uint32_t number, TimePs now);
