@@ -21,10 +21,10 @@ EvenShares::EvenShares(const RouteTable& table)
 RouteLoad EvenShares::load(std::span<const Transfer> transfers) {
   RouteLoad out;
   for (const Transfer& transfer : transfers) {
-    const Way way = transfer.source == transfer.target ? beside(transfer) : spread(transfer);
-    out.delay_ps.push_back(way.delay_ps);
-    out.hop_byte_ps.push_back(way.hop_byte_ps);
-    out.route_byte_ps = std::max(out.route_byte_ps, transfer.part * way.slowest_byte_ps);
+    const Route route = transfer.source == transfer.target ? beside(transfer) : spread(transfer);
+    out.delay_ps.push_back(route.delay_ps);
+    out.hop_byte_ps.push_back(route.hop_byte_ps);
+    out.route_byte_ps = std::max(out.route_byte_ps, transfer.part * route.slowest_byte_ps);
   }
   const std::size_t links = table_.rate_bps.size();
   for (const std::size_t link : std::exchange(touched_, {})) {
@@ -37,13 +37,13 @@ RouteLoad EvenShares::load(std::span<const Transfer> transfers) {
 }
 
 // Ranks of one host exchange data through its port.
-EvenShares::Way EvenShares::beside(const Transfer& transfer) {
+EvenShares::Route EvenShares::beside(const Transfer& transfer) {
   carry(table_.rate_bps.size() + index(transfer.source), transfer.part);
   return {};
 }
 
-EvenShares::Way EvenShares::spread(const Transfer& transfer) {
-  Way way;
+EvenShares::Route EvenShares::spread(const Transfer& transfer) {
+  Route route;
   double hop_sum_ps = 0;
   front_.assign(1, {transfer.source, 1.0});
   while (!front_.empty()) {
@@ -68,22 +68,22 @@ EvenShares::Way EvenShares::spread(const Transfer& transfer) {
     front_.clear();
     for (const std::int32_t node : next_) front_.emplace_back(node, std::exchange(at_[index(node)], 0.0));
     next_.clear();
-    way.delay_ps += hop_delay_ps;
+    route.delay_ps += hop_delay_ps;
     hop_sum_ps += hop_byte_ps;
-    way.slowest_byte_ps = std::max(way.slowest_byte_ps, hop_byte_ps);
+    route.slowest_byte_ps = std::max(route.slowest_byte_ps, hop_byte_ps);
   }
-  way.hop_byte_ps = hop_sum_ps - way.slowest_byte_ps;
+  route.hop_byte_ps = hop_sum_ps - route.slowest_byte_ps;
   for (const std::size_t link : shared_) carry(link, transfer.part * std::exchange(share_[link], 0.0));
   shared_.clear();
-  return way;
+  return route;
 }
 
-// By which a packet for a host may leave a node, as Network::each_way.
+// By which a packet for a host may leave a node, as Network::each_next_hop.
 std::span<const std::int32_t> EvenShares::choices(std::int32_t node, std::int32_t host) {
-  const auto first = static_cast<std::size_t>(table_.door_start[index(host)]);
-  const auto last = static_cast<std::size_t>(table_.door_start[index(host) + 1]);
+  const auto first = static_cast<std::size_t>(table_.last_hop_start[index(host)]);
+  const auto last = static_cast<std::size_t>(table_.last_hop_start[index(host) + 1]);
   beside_.clear();
-  for (const std::int32_t door : table_.doors.subspan(first, last - first)) {
+  for (const std::int32_t door : table_.last_hops.subspan(first, last - first)) {
     if (table_.link_source[index(door)] == node) beside_.push_back(door);
   }
   if (!beside_.empty()) return beside_;

@@ -16,8 +16,8 @@ struct RouteTable {
   std::span<const std::int32_t> group_of_host;
   std::span<const std::int64_t> start;
   std::span<const std::int32_t> links;
-  std::span<const std::int64_t> door_start;
-  std::span<const std::int32_t> doors;
+  std::span<const std::int64_t> last_hop_start;
+  std::span<const std::int32_t> last_hops;
   std::span<const std::int64_t>
       own_rate_bps;  // by host: of the port through which its ranks reach each other
 };
@@ -41,11 +41,11 @@ class EvenShares {
   RouteLoad load(std::span<const Transfer> transfers);
 
  private:
-  struct Way {
+  struct Route {
     double delay_ps = 0, hop_byte_ps = 0, slowest_byte_ps = 0;
   };
-  Way spread(const Transfer& transfer);
-  Way beside(const Transfer& transfer);
+  Route spread(const Transfer& transfer);
+  Route beside(const Transfer& transfer);
   std::span<const std::int32_t> choices(std::int32_t node, std::int32_t host);
   void carry(std::size_t link, double part);
 
@@ -59,7 +59,7 @@ class EvenShares {
   std::vector<std::pair<std::int32_t, double>> front_;
   std::vector<std::int32_t> next_;
   std::vector<double> at_;            // by node
-  std::vector<std::int32_t> beside_;  // doors of one node
+  std::vector<std::int32_t> beside_;  // last_hops of one node
 };
 
 }  // namespace genie::twin

@@ -52,16 +52,16 @@ struct SourcePorts {
   std::uint16_t first = 0xC000, last = 0xFFFF;  // of a range
 };
 
-// Next links of shortest paths, see simtwin/fabric/routing.py: links to a host are its doors,
-// doors[door_start[host] ...); elsewhere they are links[start[node * groups + group] ...) of the host's
-// group.
+// Next links of shortest paths, see simtwin/fabric/routing.py: links to a host are its last_hops,
+// last_hops[last_hop_start[host] ...); elsewhere they are links[start[node * groups + group] ...) of the
+// host's group.
 struct Routes {
   std::vector<std::int32_t> group_of_host;
   std::int32_t groups = 0;
   std::vector<std::int64_t> start;
   std::vector<std::int32_t> links;
-  std::vector<std::int64_t> door_start;
-  std::vector<std::int32_t> doors;
+  std::vector<std::int64_t> last_hop_start;
+  std::vector<std::int32_t> last_hops;
 };
 
 // What happens to a link at a time, or which routes hold from then on.
@@ -125,13 +125,13 @@ struct Network {
 
   // By which a packet for a host may leave a node, fn(link).
   template <class Function>
-  void each_way(const Routes& by, std::int32_t node, std::int32_t host, Function fn) const {
+  void each_next_hop(const Routes& by, std::int32_t node, std::int32_t host, Function fn) const {
     bool beside = false;
-    for (auto at = static_cast<std::size_t>(by.door_start[static_cast<std::size_t>(host)]);
-         at < static_cast<std::size_t>(by.door_start[static_cast<std::size_t>(host) + 1]); ++at) {
-      if (link_source[static_cast<std::size_t>(by.doors[at])] != node) continue;
+    for (auto at = static_cast<std::size_t>(by.last_hop_start[static_cast<std::size_t>(host)]);
+         at < static_cast<std::size_t>(by.last_hop_start[static_cast<std::size_t>(host) + 1]); ++at) {
+      if (link_source[static_cast<std::size_t>(by.last_hops[at])] != node) continue;
       beside = true;
-      fn(static_cast<std::uint32_t>(by.doors[at]));
+      fn(static_cast<std::uint32_t>(by.last_hops[at]));
     }
     if (beside) return;
     const std::size_t row = static_cast<std::size_t>(node) * static_cast<std::size_t>(by.groups) +
@@ -176,9 +176,10 @@ struct Network {
  private:
   std::string check(const Routes& by) const {
     const auto host_count = static_cast<std::size_t>(hosts);
-    if (by.group_of_host.size() != host_count || by.door_start.size() != host_count + 1 ||
-        by.door_start.front() != 0 || by.door_start.back() != static_cast<std::int64_t>(by.doors.size()))
-      return "the network's doors do not fit its hosts";
+    if (by.group_of_host.size() != host_count || by.last_hop_start.size() != host_count + 1 ||
+        by.last_hop_start.front() != 0 ||
+        by.last_hop_start.back() != static_cast<std::int64_t>(by.last_hops.size()))
+      return "the network's last_hops do not fit its hosts";
     if (by.start.size() != static_cast<std::size_t>(nodes) * static_cast<std::size_t>(by.groups) + 1 ||
         by.start.front() != 0 || by.start.back() != static_cast<std::int64_t>(by.links.size()))
       return "the network's routes do not fit its nodes";
@@ -186,10 +187,11 @@ struct Network {
       if (by.start[at] > by.start[at + 1]) return "the network's routes are out of order";
     }
     for (std::size_t host = 0; host < host_count; ++host) {
-      if (by.door_start[host] > by.door_start[host + 1]) return "the network's doors are out of order";
+      if (by.last_hop_start[host] > by.last_hop_start[host + 1])
+        return "the network's last_hops are out of order";
       if (by.group_of_host[host] < 0 || by.group_of_host[host] >= by.groups) return "a host has no group";
     }
-    for (const std::vector<std::int32_t>* links_named : {&by.links, &by.doors}) {
+    for (const std::vector<std::int32_t>* links_named : {&by.links, &by.last_hops}) {
       for (std::int32_t link : *links_named) {
         if (link < 0 || link >= links()) return "a route names no link";
       }

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/time.hpp"
-#include "twin/kernel/agenda.hpp"
+#include "twin/kernel/tournament_tree.hpp"
 
 namespace genie::twin {
 
@@ -95,7 +95,7 @@ class Calendar {
   std::uint32_t words_;
   std::vector<std::uint64_t> bits_;  // by window: a bit for each process
   std::uint64_t occupied_ = 0;       // a bit for each window
-  Agenda far_;                       // of processes: what is beyond the next windows
+  TournamentTree far_;               // of processes: what is beyond the next windows
 };
 
 class Schedule {
@@ -106,16 +106,16 @@ class Schedule {
             std::uint32_t rare, std::vector<std::uint32_t> thread_of_process, std::uint32_t threads,
             TimePs lookahead) {
     places_.assign(sources, Place{});
-    agendas_.clear();
+    trees_.clear();
     sources_.clear();
     first_.clear();
     for (const std::vector<std::uint32_t>& own : sources_of_process) {
-      const auto process = static_cast<std::uint32_t>(agendas_.size()),
+      const auto process = static_cast<std::uint32_t>(trees_.size()),
                  count = static_cast<std::uint32_t>(own.size());
       for (std::uint32_t at = 0; at < count; ++at) places_[own[at]] = {process, at};
       const auto often =
           std::partition_point(own.begin(), own.end(), [&](auto source) { return source < rare; });
-      agendas_.emplace_back(count, static_cast<std::uint32_t>(often - own.begin()));
+      trees_.emplace_back(count, static_cast<std::uint32_t>(often - own.begin()));
       first_.push_back(sources_.size());
       sources_.insert(sources_.end(), own.begin(), own.end());
     }
@@ -123,20 +123,20 @@ class Schedule {
     calendars_.assign(threads, Calendar(processes(), lookahead));
   }
 
-  std::uint32_t processes() const { return static_cast<std::uint32_t>(agendas_.size()); }
+  std::uint32_t processes() const { return static_cast<std::uint32_t>(trees_.size()); }
   std::uint32_t threads() const { return static_cast<std::uint32_t>(calendars_.size()); }
   std::uint32_t thread_of(std::uint32_t process) const { return thread_of_process_[process]; }
   TimePs window_ps() const { return calendars_.front().window_ps(); }
   Calendar& calendar(std::uint32_t thread) { return calendars_[thread]; }
-  Agenda& agenda(std::uint32_t process) { return agendas_[process]; }
+  TournamentTree& tree(std::uint32_t process) { return trees_[process]; }
   const std::uint32_t* sources(std::uint32_t process) const { return sources_.data() + first_[process]; }
   TimePs time_of(std::uint32_t source) const {
-    return agendas_[places_[source].process].time_of(places_[source].at);
+    return trees_[places_[source].process].time_of(places_[source].at);
   }
 
   // The source's event is at `time`; kNever: it has none. Its process need not be told.
   void set(std::uint32_t source, TimePs time) {
-    agendas_[places_[source].process].set(places_[source].at, time);
+    trees_[places_[source].process].set(places_[source].at, time);
   }
   // The same, from another process of the same thread.
   void set_afar(std::uint32_t source, TimePs time) {
@@ -150,7 +150,7 @@ class Schedule {
   // A process has done what there was in this window; next it has something to do at its next event or at
   // `other`.
   void rest(std::uint32_t process, TimePs other) {
-    const TimePs next = std::min(agendas_[process].next_time(), other);
+    const TimePs next = std::min(trees_[process].next_time(), other);
     if (next != kNever) wake(process, next);
   }
 
@@ -162,7 +162,7 @@ class Schedule {
   std::vector<std::uint32_t> sources_;  // of all processes, one after another
   std::vector<std::size_t> first_;      // by process: its first
   std::vector<Place> places_;           // by source
-  std::vector<Agenda> agendas_;         // by process
+  std::vector<TournamentTree> trees_;   // by process
   std::vector<std::uint32_t> thread_of_process_;
   std::vector<Calendar> calendars_;  // by thread
 };

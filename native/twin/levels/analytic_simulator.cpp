@@ -29,7 +29,7 @@ AnalyticSimulator::AnalyticSimulator(const SharedPlan& shared, const std::vector
 }
 
 void AnalyticSimulator::push(TimePs time, Kind kind, std::uint32_t place, std::uint64_t handle) {
-  agenda_.push(time, {kind, place, handle});
+  pending_.push(time, {kind, place, handle});
 }
 
 void AnalyticSimulator::start() {
@@ -43,11 +43,11 @@ void AnalyticSimulator::start() {
 bool AnalyticSimulator::run(std::uint64_t events) {
   const std::uint64_t until = events_ + events;
   while (events_ < until && !failed_) {
-    if (agenda_.empty()) return false;
-    failed_ = too_long_ = agenda_.next_time() > kLastTime;
+    if (pending_.empty()) return false;
+    failed_ = too_long_ = pending_.next_time() > kLastTime;
     if (failed_) break;
-    now_ = agenda_.next_time();
-    agenda_.pop(current_);
+    now_ = pending_.next_time();
+    pending_.pop(current_);
     for (std::size_t at = 0; at < current_.size(); ++at) {
       if (at + kAhead < current_.size() && current_[at + kAhead].kind == Kind::kSleep)
         __builtin_prefetch(&ready_[current_[at + kAhead].place], 1);

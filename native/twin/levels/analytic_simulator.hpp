@@ -73,7 +73,7 @@ class AnalyticSimulator {
   std::vector<Message> messages_;
   std::vector<std::uint32_t> free_messages_;
   FlatMap<TimePs> last_of_;  // (sender, receiver) -> its last message's arrival: they keep their order
-  TimeBuckets<Event> agenda_;
+  TimeBuckets<Event> pending_;
   std::vector<Event> current_;
   std::uint64_t events_ = 0;
   std::vector<std::vector<Completion>> ready_;

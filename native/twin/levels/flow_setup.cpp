@@ -1,4 +1,4 @@
-// What the flow level settles before its first event, and when routes change: queue pairs, ways and
+// What the flow level settles before its first event, and when routes change: queue pairs, shares and
 // latencies.
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "core/index.hpp"
 #include "core/mix.hpp"
 #include "twin/fabric/frames.hpp"
-#include "twin/fabric/ways.hpp"
+#include "twin/fabric/paths.hpp"
 #include "twin/levels/flow_simulator.hpp"
 
 namespace genie::twin {
@@ -90,7 +90,7 @@ void FlowSimulator::connect_all() {
   }
   for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
     sharing_.add({});
-    set_way(id);
+    set_path(id);
   }
 }
 
@@ -103,7 +103,7 @@ double FlowSimulator::capacity(std::uint32_t link) const {
 }
 
 // Latencies and the flow of a queue pair whose path is known.
-void FlowSimulator::set_way(std::uint32_t id) {
+void FlowSimulator::set_path(std::uint32_t id) {
   QueuePair& own = queue_pairs_[id];
   const std::vector<std::uint32_t>& back = queue_pairs_[own.peer].path;
   const std::uint32_t full = config_.mtu_bytes + frame_header_bytes(*network_, roce::Opcode::kWriteMiddle);
@@ -136,35 +136,35 @@ void FlowSimulator::set_way(std::uint32_t id) {
   const TimePs round_trip = own.delay + sending(own.path, full) + own.ack_latency;
   if (config_.window_packets > 0 && round_trip > 0)
     limit = static_cast<double>(config_.window_packets) * full / static_cast<double>(round_trip);
-  own.ways = ways_of(own);
-  std::vector<Way> shared;
-  for (const Way& way : own.ways) {
+  own.shares = shares_of(own);
+  std::vector<LinkShare> shared;
+  for (const LinkShare& part : own.shares) {
     // What has no limit is shared without one, but it may fail.
-    if (way.link >= rate_bps_.size() || rate_bps_[way.link] != 0 || !network_->changes.empty() ||
-        (network_->nic.limits_ports() && network_->nic.is_port(way.link)))
-      shared.push_back(way);
+    if (part.link >= rate_bps_.size() || rate_bps_[part.link] != 0 || !network_->changes.empty() ||
+        (network_->nic.limits_ports() && network_->nic.is_port(part.link)))
+      shared.push_back(part);
   }
   sharing_.move(id, shared, own.cut ? 0 : limit);
 }
 
-// Where switches spread packets, each of several equally short ways has its part of them.
-std::vector<Way> FlowSimulator::ways_of(const QueuePair& own) const {
+// Where switches spread packets, each of several equally short paths has its part of them.
+std::vector<LinkShare> FlowSimulator::shares_of(const QueuePair& own) const {
   const std::int32_t from = host_of(own.rank), to = host_of(own.peer_rank);
   const bool spread = network_->balance != Balance::kPath && network_->balance != Balance::kFlowlet;
   if (circuits_.used() && from != to) return {{circuit_uses_[own.circuit].links[from < to ? 0 : 1], 1}};
-  std::vector<Way> ways;
+  std::vector<LinkShare> shares;
   const auto add = [&](std::uint32_t link, double share) {
     const auto known =
-        std::find_if(ways.begin(), ways.end(), [&](const Way& way) { return way.link == link; });
-    if (known == ways.end()) {
-      ways.push_back({link, share});
+        std::find_if(shares.begin(), shares.end(), [&](const LinkShare& part) { return part.link == link; });
+    if (known == shares.end()) {
+      shares.push_back({link, share});
     } else {
       known->share += share;
     }
   };
   if (from == to || !spread || pinned_path(*network_, from, to) != nullptr) {
     for (const std::uint32_t link : own.path) add(link, 1);
-    return ways;
+    return shares;
   }
   std::vector<std::pair<std::int32_t, double>> at{{from, 1.0}};
   std::vector<std::uint32_t> choices;
@@ -172,7 +172,7 @@ std::vector<Way> FlowSimulator::ways_of(const QueuePair& own) const {
     std::vector<std::pair<std::int32_t, double>> next;
     for (const auto& [node, share] : at) {
       choices.clear();
-      network_->each_way(*routes_, node, to, [&](std::uint32_t link) { choices.push_back(link); });
+      network_->each_next_hop(*routes_, node, to, [&](std::uint32_t link) { choices.push_back(link); });
       for (const std::uint32_t link : choices) {
         const double part = share / static_cast<double>(choices.size());
         const std::int32_t target = network_->link_target[link];
@@ -189,7 +189,7 @@ std::vector<Way> FlowSimulator::ways_of(const QueuePair& own) const {
     }
     at = std::move(next);
   }
-  return ways;
+  return shares;
 }
 
 }  // namespace genie::twin

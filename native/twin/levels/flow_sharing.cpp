@@ -22,23 +22,23 @@ std::uint32_t FlowSharing::add_link(double capacity) {
   return static_cast<std::uint32_t>(links_.size()) - 1;
 }
 
-std::uint32_t FlowSharing::add(std::span<const Way> ways, double limit) {
+std::uint32_t FlowSharing::add(std::span<const LinkShare> shares, double limit) {
   const auto id = static_cast<std::uint32_t>(flows_.size());
   flows_.emplace_back();
-  move(id, ways, limit);
+  move(id, shares, limit);
   return id;
 }
 
-void FlowSharing::move(std::uint32_t flow, std::span<const Way> ways, double limit) {
+void FlowSharing::move(std::uint32_t flow, std::span<const LinkShare> shares, double limit) {
   Flow& own = flows_[flow];
   own.limit = limit;
-  if (own.count < ways.size()) {
+  if (own.count < shares.size()) {
     own.first = static_cast<std::uint32_t>(crossings_.size());
-    crossings_.resize(crossings_.size() + ways.size());
+    crossings_.resize(crossings_.size() + shares.size());
   }
-  own.count = static_cast<std::uint32_t>(ways.size());
+  own.count = static_cast<std::uint32_t>(shares.size());
   for (std::uint32_t at = 0; at < own.count; ++at)
-    crossings_[own.first + at] = {.link = ways[at].link, .flow = flow, .share = ways[at].share};
+    crossings_[own.first + at] = {.link = shares[at].link, .flow = flow, .share = shares[at].share};
 }
 
 void FlowSharing::touch(std::uint32_t link) {
@@ -82,7 +82,8 @@ bool FlowSharing::settle_alone(std::uint32_t id) {
   for (std::uint32_t at = flow.first; at < flow.first + flow.count; ++at) {
     const Link& link = links_[crossings_[at].link];
     if (link.members.size() > 1) {
-      for (std::uint32_t way = flow.first; way < flow.first + flow.count; ++way) touch(crossings_[way].link);
+      for (std::uint32_t part = flow.first; part < flow.first + flow.count; ++part)
+        touch(crossings_[part].link);
       return false;
     }
     rate = std::min(rate, link.capacity / crossings_[at].share);
@@ -118,9 +119,9 @@ void FlowSharing::gather() {
       flow.next = flow.limit;
       flow.widest = kUnlimited;
       reached_.push_back(member.flow);
-      for (std::uint32_t way = flow.first; way < flow.first + flow.count; ++way) {
-        Link& link = links_[crossings_[way].link];
-        const double share = crossings_[way].share;
+      for (std::uint32_t part = flow.first; part < flow.first + flow.count; ++part) {
+        Link& link = links_[crossings_[part].link];
+        const double share = crossings_[part].share;
         const double most = share == 1 ? link.capacity : link.capacity / share;
         if (rule_ == SharingRule::kMaxMin && link.members.size() == 1) {  // a limit of its own rate
           flow.next = std::min(flow.next, most);
@@ -129,7 +130,7 @@ void FlowSharing::gather() {
         flow.widest = std::min(flow.widest, most);
         if (link.seen == stamp_) continue;
         link.seen = stamp_;
-        reached_links_.push_back(crossings_[way].link);
+        reached_links_.push_back(crossings_[part].link);
       }
     }
   }

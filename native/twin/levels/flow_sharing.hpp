@@ -16,7 +16,7 @@ enum class SharingRule : std::uint8_t {
 };
 
 // A link that a flow crosses, with this part of its bytes.
-struct Way {
+struct LinkShare {
   std::uint32_t link = 0;
   double share = 1;
 };
@@ -29,9 +29,9 @@ class FlowSharing {
 
   std::uint32_t add_link(double capacity);
   // A flow that is idle. `limit`: of its own rate.
-  std::uint32_t add(std::span<const Way> ways, double limit = kUnlimited);
-  // An idle flow's other ways and limit.
-  void move(std::uint32_t flow, std::span<const Way> ways, double limit = kUnlimited);
+  std::uint32_t add(std::span<const LinkShare> shares, double limit = kUnlimited);
+  // An idle flow's other shares and limit.
+  void move(std::uint32_t flow, std::span<const LinkShare> shares, double limit = kUnlimited);
   void begin(std::uint32_t flow);
   void end(std::uint32_t flow);
   void set_capacity(std::uint32_t link, double capacity);
@@ -59,7 +59,7 @@ class FlowSharing {
 
  private:
   struct Flow {
-    std::uint32_t first = 0, count = 0;  // of its ways
+    std::uint32_t first = 0, count = 0;  // of its shares
     double limit = kUnlimited;
     double rate = 0, next = 0;
     double widest = kUnlimited;  // what it can have of the links that it shares

@@ -7,7 +7,7 @@
 #include "core/index.hpp"
 #include "core/mix.hpp"
 #include "twin/fabric/frames.hpp"
-#include "twin/fabric/ways.hpp"
+#include "twin/fabric/paths.hpp"
 #include "walker/parts.hpp"
 
 namespace genie::twin {
@@ -33,7 +33,7 @@ double FlowSimulator::last_packet_bytes(std::uint64_t size_bytes) const {
                    static_cast<double>(frame_header_bytes(*network_, roce::Opcode::kWriteMiddle));
 }
 
-// On the links of all its ways; a circuit is on those of the path.
+// On the links of all its shares; a circuit is on those of the path.
 void FlowSimulator::carry(const QueuePair& own, std::uint64_t count, std::uint64_t size_bytes) {
   const auto add = [&](std::uint32_t link, double share) {
     use_[link].packets += share * static_cast<double>(count);
@@ -42,7 +42,7 @@ void FlowSimulator::carry(const QueuePair& own, std::uint64_t count, std::uint64
   if (circuits_.used()) {
     for (const std::uint32_t link : own.path) add(link, 1);
   } else {
-    for (const Way& way : own.ways) add(way.link, way.share);
+    for (const LinkShare& part : own.shares) add(part.link, part.share);
   }
 }
 
@@ -52,7 +52,7 @@ void FlowSimulator::told(std::uint64_t message) {
 }
 
 void FlowSimulator::push(TimePs time, Kind kind, std::uint32_t place, std::uint64_t what) {
-  agenda_.push(time, {kind, place, what});
+  pending_.push(time, {kind, place, what});
 }
 
 void FlowSimulator::start() {
@@ -71,16 +71,16 @@ bool FlowSimulator::run(std::uint64_t events) {
   const std::vector<Change>& changes = network_->changes;
   while (events_ < until && !failed_) {
     const bool changes_left = next_change_ < changes.size();
-    if (agenda_.empty() && (!changes_left || done())) return false;
+    if (pending_.empty() && (!changes_left || done())) return false;
     const TimePs change = changes_left ? changes[next_change_].time : kNever;
-    const TimePs next = std::min(agenda_.next_time(), change);
+    const TimePs next = std::min(pending_.next_time(), change);
     failed_ = too_long_ = next > kLastTime;
     if (failed_) break;
     now_ = next;
     if (change == now_) apply_changes();
     while (true) {  // all of this instant
-      while (agenda_.next_time() == now_) {
-        agenda_.pop(current_);
+      while (pending_.next_time() == now_) {
+        pending_.pop(current_);
         for (const Event& event : current_) handle(event);
       }
       if (to_walk_.empty()) break;
@@ -333,7 +333,7 @@ void FlowSimulator::apply_changes() {
       ++queue_pairs_[id].version;
       sharing_.end(id);
     }
-    set_way(id);
+    set_path(id);
     if (active) sharing_.begin(id);
   }
 }

@@ -1,4 +1,4 @@
-// The flow level: messages are fluid that shares the links of its way. One thread; the walkers, ways and
+// The flow level: messages are fluid that shares the links of its path. One thread; the walkers, paths and
 // latencies are the packet level's.
 //
 // A queue pair sends one message after the other. Its rate is what `FlowSharing` gives it; a message has
@@ -82,9 +82,9 @@ class FlowSimulator {
     std::uint32_t connection = 0;  // into connections_
     std::uint16_t port = 0;
     std::uint32_t circuit = 0;
-    bool cut = false;  // no way leads to the peer
+    bool cut = false;  // no path leads to the peer
     std::vector<std::uint32_t> path;
-    std::vector<Way> ways;              // all links that its bytes take
+    std::vector<LinkShare> shares;      // all links that its bytes take
     std::int32_t head = -1, tail = -1;  // into messages_
     double left_bytes = 0, rate = 0;
     TimePs since = 0;  // left_bytes were left
@@ -98,8 +98,8 @@ class FlowSimulator {
   };
 
   void connect_all();
-  void set_way(std::uint32_t id);
-  std::vector<Way> ways_of(const QueuePair& own) const;
+  void set_path(std::uint32_t id);
+  std::vector<LinkShare> shares_of(const QueuePair& own) const;
   void carry(const QueuePair& own, std::uint64_t packets, std::uint64_t size_bytes);
   void told(std::uint64_t message);
   double last_packet_bytes(std::uint64_t size_bytes) const;
@@ -145,7 +145,7 @@ class FlowSimulator {
   std::vector<std::int32_t> free_messages_;
   std::vector<Operation> posts_;  // with a doorbell's latency
   std::vector<std::uint32_t> free_posts_;
-  TimeBuckets<Event> agenda_;
+  TimeBuckets<Event> pending_;
   std::vector<Event> current_;
   std::uint64_t events_ = 0, data_packets_ = 0;
   std::vector<std::vector<Completion>> ready_;  // of each rank, at this instant

@@ -22,7 +22,7 @@ namespace genie::twin {
     const Arrival& arrival = scratch.arrivals[keys[end] & number_mask];
     const Contender turn{inputs.served[arrival.input], keys[end]};
     in_order &= turns.empty() || turns.back() < turn;
-    paced += arrival.flight->paced;
+    paced += arrival.packet->paced;
     turns.push_back(turn);
   }
   if (!in_order) {
@@ -50,13 +50,13 @@ namespace genie::twin {
   drawn.clear();
   for (std::size_t place = first; place < end; ++place) {
     const std::uint64_t key = scratch.sorted[place] = keys[place];
-    if (!arrival_of(key).flight->paced) continue;
+    if (!arrival_of(key).packet->paced) continue;
     drawn.push_back({mixed(seed_ ^ mixed(own ^ inputs.meeting(arrival_of(key).input))), place});
   }
   std::sort(drawn.begin(), drawn.end());
   auto next = drawn.begin();
   for (std::size_t place = first; place < end; ++place) {
-    if (arrival_of(scratch.sorted[place]).flight->paced) keys[place] = scratch.sorted[(next++)->key];
+    if (arrival_of(scratch.sorted[place]).packet->paced) keys[place] = scratch.sorted[(next++)->key];
   }
 }
 

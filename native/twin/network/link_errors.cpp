@@ -17,7 +17,7 @@ void Links::set_errors(std::uint32_t number, const LinkErrors& errors) {
   errors_.resize(count_);
   errors_[number].below = static_cast<std::uint64_t>(std::ldexp(errors.chance, 64));
   errors_[number].round_trip = errors.round_trip;
-  blocks_[number].flags |= kErrors;
+  ports_[number].flags |= kErrors;
 }
 
 // How often in a row the frame that is next on a link is corrupted; without retry, whether it is.
@@ -36,10 +36,10 @@ std::uint32_t Links::corruptions(std::uint32_t link) {
 }
 
 // When a packet that starts at `at` and takes `time` is dealt with, on a link that is not like most.
-TimePs Links::other_arrival(Block& block, const Flight& flight, TimePs at, TimePs time) {
+TimePs Links::other_arrival(Port& port, const Packet& packet, TimePs at, TimePs time) {
   bool arrives = true;
-  if ((block.flags & kErrors) != 0 && flight.connection != kPauseFrame) {
-    const auto number = static_cast<std::uint32_t>(&block - blocks_.data());
+  if ((port.flags & kErrors) != 0 && packet.connection != kPauseFrame) {
+    const auto number = static_cast<std::uint32_t>(&port - ports_.data());
     const std::uint32_t count = corruptions(number);
     Errors& errors = errors_[number];
     errors.time = time;
@@ -48,54 +48,54 @@ TimePs Links::other_arrival(Block& block, const Flight& flight, TimePs at, TimeP
     if (errors.round_trip >= 0) {
       errors.replays += count;
       at += count * (time + errors.round_trip);
-      block.free = at + time;
+      port.free = at + time;
     }
     errors.until = at + time;
   }
-  const bool early = (block.flags & (kCutThrough | kBucket)) != 0;
-  const TimePs arrival = early ? early_arrival(block, at, time) : at + time + block.delay;
+  const bool early = (port.flags & (kCutThrough | kBucket)) != 0;
+  const TimePs arrival = early ? early_arrival(port, at, time) : at + time + port.delay;
   return arrives ? arrival : kNever;
 }
 
-void Links::start_apart(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes,
+void Links::start_apart(Port& port, std::uint32_t number, const Packet& packet, std::uint32_t wire_bytes,
                         TimePs arrival) {
-  if (arrival == kNever) return drop(number, flight, wire_bytes);
-  if ((block.flags & kAbroad) != 0) return post(block, number, flight, arrival);
-  put_on_wire(block, number, flight, arrival);
+  if (arrival == kNever) return drop(number, packet, wire_bytes);
+  if ((port.flags & kAbroad) != 0) return post(port, number, packet, arrival);
+  put_on_wire(port, number, packet, arrival);
 }
 
 // The first packet that waits has started and is lost: those on the wire close up.
-void Links::lose_waiting(std::uint32_t number, Lane& lane, std::uint32_t wire_bytes) {
-  drop(number, lane.at(lane.flying), wire_bytes);
-  for (std::uint32_t place = lane.flying; place > 0; --place) lane.at(place) = lane.at(place - 1);
-  lane.head = (lane.head + 1) & (lane.capacity - 1);
+void Links::lose_waiting(std::uint32_t number, PriorityQueue& queue, std::uint32_t wire_bytes) {
+  drop(number, queue.at(queue.flying), wire_bytes);
+  for (std::uint32_t place = queue.flying; place > 0; --place) queue.at(place) = queue.at(place - 1);
+  queue.head = (queue.head + 1) & (queue.capacity - 1);
 }
 
 // A pause frame has no part in retries (it is a MAC control frame): while its port would send what is going
 // to be discarded, it goes at once.
-bool Links::send_beside_replay(Block& block, std::uint32_t number, const Flight& frame,
+bool Links::send_beside_replay(Port& port, std::uint32_t number, const Packet& frame,
                                std::uint32_t wire_bytes, TimePs now) {
   const Errors& errors = errors_[number];
   const TimePs at = std::max(now, errors.first);
   if (at >= errors.until - errors.time) return false;
-  ++block.packets;
-  block.bytes += wire_bytes;
-  const TimePs arrival = at + serialisation(block, wire_bytes) + block.delay;
-  if ((block.flags & kAbroad) != 0) {
-    post(block, number, frame, arrival);
+  ++port.packets;
+  port.bytes += wire_bytes;
+  const TimePs arrival = at + serialisation(port, wire_bytes) + port.delay;
+  if ((port.flags & kAbroad) != 0) {
+    post(port, number, frame, arrival);
   } else {
-    put_before(block, number, frame, arrival);
+    put_before(port, number, frame, arrival);
   }
   return true;
 }
 
 // A pause frame may arrive before what is on the wire: its target, told of that, is told anew.
-void Links::put_before(Block& block, std::uint32_t number, const Flight& frame, TimePs arrival) {
-  const bool first = block.flying == 0;
-  put_on_wire(block, number, frame, arrival);
+void Links::put_before(Port& port, std::uint32_t number, const Packet& frame, TimePs arrival) {
+  const bool first = port.flying == 0;
+  put_on_wire(port, number, frame, arrival);
   if (first) return;
-  if ((block.flags & kToSwitch) != 0) {
-    schedule_->wake(block.target_process, arrival);
+  if ((port.flags & kToSwitch) != 0) {
+    schedule_->wake(port.target_process, arrival);
   } else if (arrival < schedule_->time_of(number)) {
     schedule_->set_afar(number, arrival);
   }

@@ -19,7 +19,7 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
     : network_(&network), routes_(&network.routes.front()), schedule_(&schedule), seed_(seed) {
   const std::size_t cables = network.link_source.size(), hosts = index(network.hosts);
   count_ = static_cast<std::uint32_t>(cables + hosts);  // the network's, then one from each host to itself
-  blocks_.resize(count_);
+  ports_.resize(count_);
   inbound_.resize(count_);
   targets_.resize(count_);
   ingress_.resize(std::size_t{count_} * kClasses);
@@ -37,37 +37,37 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   header_bytes_[static_cast<std::uint8_t>(kPauseOpcode)] =
       static_cast<std::uint16_t>(network.pause_bytes != 0 ? network.pause_bytes : pause);
   for (std::uint32_t number = 0; number < cables; ++number) {
-    Block& block = blocks_[number];
+    Port& port = ports_[number];
     const std::int32_t target = network.link_target[number], source = network.link_source[number];
     inbound_[number] = number;
     targets_[number] = target;
-    block.node = source;
-    block.rate_bps = network.link_rate_bps[number];
-    block.delay = network.link_delay_ps[number];
-    block.to_host = target < network.hosts;
-    if (block.to_host) block.delay += network.packet_latency_ps[index(target)];
-    block.buffer_bytes = network.link_buffer_bytes[number];
+    port.node = source;
+    port.rate_bps = network.link_rate_bps[number];
+    port.delay = network.link_delay_ps[number];
+    port.to_host = target < network.hosts;
+    if (port.to_host) port.delay += network.packet_latency_ps[index(target)];
+    port.buffer_bytes = network.link_buffer_bytes[number];
     if (source < network.hosts) {
-      blocks_[cables + index(source)].rate_bps = block.rate_bps;
+      ports_[cables + index(source)].rate_bps = port.rate_bps;
     } else {
       switches_[index(source)].ports.push_back(number);
       if (const std::int64_t minimum = network.link_ecn[number].minimum_bytes; minimum >= 0)
-        block.unmarked_bytes = minimum;
+        port.unmarked_bytes = minimum;
     }
   }
   for (std::size_t host = 0; host < hosts; ++host) {
-    Block& block = blocks_[cables + host];
+    Port& port = ports_[cables + host];
     inbound_[cables + host] = static_cast<std::uint32_t>(cables + host);
-    block.node = targets_[cables + host] = static_cast<std::int32_t>(host);
-    block.to_host = true;
-    block.delay = network.packet_latency_ps[host];
+    port.node = targets_[cables + host] = static_cast<std::int32_t>(host);
+    port.to_host = true;
+    port.delay = network.packet_latency_ps[host];
   }
-  for (Block& block : blocks_) set_rate(block, block.rate_bps);
+  for (Port& port : ports_) set_rate(port, port.rate_bps);
   for (std::uint32_t number = 0; number < cables; ++number) {
-    Block& block = blocks_[number];
-    if (const std::int64_t burst = network.link_burst_bytes[number]; burst > 0 && block.rate_bps > 0) {
-      block.flags |= kBucket;
-      buckets_[number].burst = serialisation_ps(burst, block.rate_bps);
+    Port& port = ports_[number];
+    if (const std::int64_t burst = network.link_burst_bytes[number]; burst > 0 && port.rate_bps > 0) {
+      port.flags |= kBucket;
+      buckets_[number].burst = serialisation_ps(burst, port.rate_bps);
     }
     set_cut_through(number);
   }
@@ -79,11 +79,11 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
 
 TimePs Links::lookahead(std::uint32_t number) const {
   const std::uint16_t least = *std::min_element(header_bytes_.begin(), header_bytes_.end());
-  const Block& block = blocks_[number];
-  if ((block.flags & kBucket) != 0) return block.delay;
+  const Port& port = ports_[number];
+  if ((port.flags & kBucket) != 0) return port.delay;
   const std::uint32_t read =
-      (block.flags & kCutThrough) != 0 ? std::min<std::uint32_t>(least, kHeaderBytes) : least;
-  return block.delay + serialisation(block, read);
+      (port.flags & kCutThrough) != 0 ? std::min<std::uint32_t>(least, kHeaderBytes) : least;
+  return port.delay + serialisation(port, read);
 }
 
 void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
@@ -95,27 +95,27 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
   arenas_.resize(schedule_->threads());
   mailboxes_.resize(std::size_t{schedule_->threads()} * schedule_->threads());
   for (std::uint32_t number = 0; number < count_; ++number) {
-    Block& block = blocks_[number];
-    block.process = process_of_node[index(block.node)];
-    block.target_process = process_of_node[index(targets_[number])];
-    block.thread = schedule_->thread_of(block.process);
-    if (block.process == block.target_process) block.flags |= kInside;
-    if (targets_[number] >= network_->hosts && nodes[block.target_process] == 1) {
-      block.flags |= kToSwitch;
-      inputs_[block.target_process].add(number);
+    Port& port = ports_[number];
+    port.process = process_of_node[index(port.node)];
+    port.target_process = process_of_node[index(targets_[number])];
+    port.thread = schedule_->thread_of(port.process);
+    if (port.process == port.target_process) port.flags |= kInside;
+    if (targets_[number] >= network_->hosts && nodes[port.target_process] == 1) {
+      port.flags |= kToSwitch;
+      inputs_[port.target_process].add(number);
     }
   }
   for (std::uint32_t number = 0; number < count_; ++number) {
-    const Block& block = blocks_[number];
-    if (schedule_->thread_of(block.process) == schedule_->thread_of(block.target_process)) continue;
-    inbound_[number] = static_cast<std::uint32_t>(blocks_.size());
-    Block far;
-    far.target_process = block.target_process;
-    far.thread = schedule_->thread_of(block.target_process);
-    far.flags = block.flags;
-    far.to_host = block.to_host;
-    blocks_.push_back(std::move(far));
-    blocks_[number].flags |= kAbroad;
+    const Port& port = ports_[number];
+    if (schedule_->thread_of(port.process) == schedule_->thread_of(port.target_process)) continue;
+    inbound_[number] = static_cast<std::uint32_t>(ports_.size());
+    Port far;
+    far.target_process = port.target_process;
+    far.thread = schedule_->thread_of(port.target_process);
+    far.flags = port.flags;
+    far.to_host = port.to_host;
+    ports_.push_back(std::move(far));
+    ports_[number].flags |= kAbroad;
   }
 }
 
@@ -124,107 +124,107 @@ LinkCounters Links::totals(std::uint32_t number) const {
   counters.dropped += lost_[number].packets;
   counters.dropped_bytes += lost_[number].bytes;
   if (!errors_.empty()) counters.replays = errors_[number].replays;
-  counters.packets = blocks_[number].packets;
-  counters.bytes = blocks_[number].bytes;
-  counters.longest_queue_bytes = std::max(counters.longest_queue_bytes, blocks_[number].longest_bytes);
-  counters.queue_bytes = blocks_[number].waiting_bytes;
+  counters.packets = ports_[number].packets;
+  counters.bytes = ports_[number].bytes;
+  counters.longest_queue_bytes = std::max(counters.longest_queue_bytes, ports_[number].longest_bytes);
+  counters.queue_bytes = ports_[number].waiting_bytes;
   return counters;
 }
 
 LinkCounters Links::look(std::uint32_t number, TimePs now) {
-  Block& block = blocks_[number];
+  Port& port = ports_[number];
   LinkCounters counters = totals(number);
-  if (block.free > now && (block.flags & (kDown | kBucket)) == 0) {
-    TimePs left = block.free - now;
-    if ((block.flags & kErrors) != 0) left = std::min(left, errors_[number].time);  // of its last sending
+  if (port.free > now && (port.flags & (kDown | kBucket)) == 0) {
+    TimePs left = port.free - now;
+    if ((port.flags & kErrors) != 0) left = std::min(left, errors_[number].time);  // of its last sending
     counters.bytes -=
-        std::min(counters.bytes, static_cast<std::uint64_t>(congestion::bytes_in(block.rate_bps, left)));
+        std::min(counters.bytes, static_cast<std::uint64_t>(congestion::bytes_in(port.rate_bps, left)));
   }
   for (std::uint32_t own = 0; own < kPauseClass; ++own) {
     const Ingress& in = ingress_[std::size_t{number} * kClasses + own];
     if (in.pausing) counters.paused_ps += now - in.paused_since;
   }
   counters_[number].longest_queue_bytes = counters.longest_queue_bytes;
-  counters.longest_queue_bytes = std::exchange(block.longest_bytes, 0);
+  counters.longest_queue_bytes = std::exchange(port.longest_bytes, 0);
   return counters;
 }
 
 // A ring gets twice the room that its packets take.
-void Links::fit(const Block& block, Lane& lane) {
-  const std::uint32_t count = lane.flying + lane.waiting,
+void Links::fit(const Port& port, PriorityQueue& queue) {
+  const std::uint32_t count = queue.flying + queue.waiting,
                       size = std::max(RingArena::kLeast, std::bit_ceil(2 * count));
-  RingArena& arena = arenas_[block.thread];
-  Flight* const other = arena.take(size);
-  for (std::uint32_t place = 0; place < count; ++place) other[place] = lane.at(place);
-  if (lane.slots != nullptr) arena.give(lane.slots, lane.capacity);
-  lane.slots = other;
-  lane.capacity = size;
-  lane.head = 0;
+  RingArena& arena = arenas_[port.thread];
+  Packet* const other = arena.take(size);
+  for (std::uint32_t place = 0; place < count; ++place) other[place] = queue.at(place);
+  if (queue.slots != nullptr) arena.give(queue.slots, queue.capacity);
+  queue.slots = other;
+  queue.capacity = size;
+  queue.head = 0;
 }
 
 // -- threads
 // ----------------------------------------------------------------------------------------------------
 
-void Links::post(const Block& block, std::uint32_t number, const Flight& flight, TimePs arrival) {
-  const std::uint32_t from = schedule_->thread_of(block.process),
-                      to = schedule_->thread_of(block.target_process);
-  std::vector<Letter>& letters = mailboxes_[from * schedule_->threads() + to].letters;
-  letters.push_back({number, flight});
-  letters.back().flight.arrival = arrival;
+void Links::post(const Port& port, std::uint32_t number, const Packet& packet, TimePs arrival) {
+  const std::uint32_t from = schedule_->thread_of(port.process),
+                      to = schedule_->thread_of(port.target_process);
+  std::vector<RemotePacket>& packets = mailboxes_[from * schedule_->threads() + to].packets;
+  packets.push_back({number, packet});
+  packets.back().packet.arrival = arrival;
 }
 
 void Links::take_mail(std::uint32_t thread) {
   for (std::uint32_t from = 0; from < schedule_->threads(); ++from) {
-    std::vector<Letter>& letters = mailboxes_[from * schedule_->threads() + thread].letters;
-    for (const Letter& letter : letters) {
-      Block& block = blocks_[inbound_[letter.link]];
-      if ((block.flags & kErrors) != 0 && letter.flight.connection == kPauseFrame) {
-        put_before(block, letter.link, letter.flight, letter.flight.arrival);
+    std::vector<RemotePacket>& packets = mailboxes_[from * schedule_->threads() + thread].packets;
+    for (const RemotePacket& remote : packets) {
+      Port& port = ports_[inbound_[remote.link]];
+      if ((port.flags & kErrors) != 0 && remote.packet.connection == kPauseFrame) {
+        put_before(port, remote.link, remote.packet, remote.packet.arrival);
       } else {
-        put_on_wire(block, letter.link, letter.flight, letter.flight.arrival);
+        put_on_wire(port, remote.link, remote.packet, remote.packet.arrival);
       }
     }
-    letters.clear();
+    packets.clear();
   }
 }
 
 // -- ports
 // ------------------------------------------------------------------------------------------------------
 
-void Links::wait(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
+void Links::wait(Port& port, std::uint32_t number, const Packet& packet, std::uint32_t ingress,
                  std::uint32_t wire_bytes, TimePs now) {
-  Switch& node = switch_of(block);
+  Switch& node = switch_of(port);
   // A header that is left of a packet has the buffer of its own class: data has filled the port's.
   const std::int64_t before =
-      flight.trimmed != 0 ? block.lanes[flight.lane].waiting_bytes : block.waiting_bytes;
-  const bool full = block.buffer_bytes >= 0 && before + wire_bytes > block.buffer_bytes;
-  if (const bool down = (block.flags & kDown) != 0;
-      down || full || (node.shared_bytes > 0 && !admit(node, ingress, flight.lane, wire_bytes, now))) {
-    if (down || !network_->trims || !trim(flight, ingress, number, now)) drop(number, flight, wire_bytes);
+      packet.trimmed != 0 ? port.queues[packet.priority].waiting_bytes : port.waiting_bytes;
+  const bool full = port.buffer_bytes >= 0 && before + wire_bytes > port.buffer_bytes;
+  if (const bool down = (port.flags & kDown) != 0;
+      down || full || (node.shared_bytes > 0 && !admit(node, ingress, packet.priority, wire_bytes, now))) {
+    if (down || !network_->trims || !trim(packet, ingress, number, now)) drop(number, packet, wire_bytes);
     return;
   }
-  put(block, number, flight, wire_bytes);
-  block.longest_bytes = std::max(block.longest_bytes, block.waiting_bytes);
-  if (has_start_events(block, node)) expect_start(block, number, now);
+  put(port, number, packet, wire_bytes);
+  port.longest_bytes = std::max(port.longest_bytes, port.waiting_bytes);
+  if (has_start_events(port, node)) expect_start(port, number, now);
 }
 
 // The next start of a port has an event.
-void Links::expect_start(const Block& block, std::uint32_t number, TimePs now) {
+void Links::expect_start(const Port& port, std::uint32_t number, TimePs now) {
   const std::uint32_t source = count_ + number;
-  if ((block.waiting & ~block.paused) != 0 && schedule_->time_of(source) == kNever)
-    schedule_->set(source, std::max(block.free, now));
+  if ((port.waiting & ~port.paused) != 0 && schedule_->time_of(source) == kNever)
+    schedule_->set(source, std::max(port.free, now));
 }
 
 // Packets that have started before `now`. Apart from its callers, which mostly find none.
-[[gnu::noinline]] void Links::work_out(Block& block, std::uint32_t number, TimePs now) {
-  while (block.free < now && (block.waiting & ~block.paused) != 0) start_next(block, number);
+[[gnu::noinline]] void Links::drain(Port& port, std::uint32_t number, TimePs now) {
+  while (port.free < now && (port.waiting & ~port.paused) != 0) start_next(port, number);
 }
 
 void Links::starts(std::uint32_t number, TimePs now) {
-  Block& block = blocks_[number];
-  while (block.free <= now && (block.waiting & ~block.paused) != 0) start_next(block, number);
+  Port& port = ports_[number];
+  while (port.free <= now && (port.waiting & ~port.paused) != 0) start_next(port, number);
   schedule_->set(count_ + number, kNever);
-  if (has_start_events(block, switch_of(block))) expect_start(block, number, now);
+  if (has_start_events(port, switch_of(port))) expect_start(port, number, now);
 }
 
 TimePs Links::finish(std::uint32_t process, TimePs end) {
@@ -232,16 +232,16 @@ TimePs Links::finish(std::uint32_t process, TimePs end) {
   TimePs next = kNever;
   for (std::size_t at = 0; at < waiting.size();) {
     const std::uint32_t number = waiting[at];
-    Block& block = blocks_[number];
-    work_out(block, number, end);
-    if (block.waiting == 0) {
-      trim_rings(block);
-      block.flags &= static_cast<std::uint8_t>(~kListed);
+    Port& port = ports_[number];
+    drain(port, number, end);
+    if (port.waiting == 0) {
+      trim_rings(port);
+      port.flags &= static_cast<std::uint8_t>(~kListed);
       waiting[at] = waiting.back();
       waiting.pop_back();
       continue;
     }
-    if ((block.waiting & ~block.paused) != 0) next = std::min(next, block.free);
+    if ((port.waiting & ~port.paused) != 0) next = std::min(next, port.free);
     ++at;
   }
   return next;
@@ -249,65 +249,65 @@ TimePs Links::finish(std::uint32_t process, TimePs end) {
 
 // A ring that a queue of long ago has made much too large gets less: packets walk through all of it, and what
 // is small stays in the cache.
-void Links::trim_rings(Block& block) {
-  for (Lane& lane : block.lanes) {
-    if (lane.capacity > RingArena::kLeast && lane.flying <= lane.capacity / 8) fit(block, lane);
+void Links::trim_rings(Port& port) {
+  for (PriorityQueue& queue : port.queues) {
+    if (queue.capacity > RingArena::kLeast && queue.flying <= queue.capacity / 8) fit(port, queue);
   }
 }
 
 // Whether the packet that is next may leave when its port is free; otherwise the port is free when it may.
-bool Links::has_tokens(Block& block, std::uint32_t number) const {
-  const auto ready = static_cast<std::uint8_t>(block.waiting & ~block.paused);
+bool Links::has_tokens(Port& port, std::uint32_t number) const {
+  const auto ready = static_cast<std::uint8_t>(port.waiting & ~port.paused);
   const auto strict = static_cast<std::uint8_t>(ready & network_->strict_classes);
   // The highest strict class's; the longest of the others, any of which may be next.
   std::uint32_t wire_bytes = 0;
   for (unsigned left = strict != 0 ? std::bit_floor(strict) : ready; left != 0; left &= left - 1) {
-    const Lane& lane = block.lanes[static_cast<unsigned>(std::countr_zero(left))];
-    wire_bytes = std::max(wire_bytes, wire_bytes_of(lane.at(lane.flying)));
+    const PriorityQueue& queue = port.queues[static_cast<unsigned>(std::countr_zero(left))];
+    wire_bytes = std::max(wire_bytes, wire_bytes_of(queue.at(queue.flying)));
   }
-  const TimePs at = buckets_[number].start(block.free, serialisation(block, wire_bytes));
-  return std::exchange(block.free, at) == at;
+  const TimePs at = buckets_[number].start(port.free, serialisation(port, wire_bytes));
+  return std::exchange(port.free, at) == at;
 }
 
-void Links::start_next(Block& block, std::uint32_t number) {
-  if ((block.flags & kBucket) != 0 && !has_tokens(block, number)) return;
-  const std::uint32_t own = next_class(block, number);
-  Lane& lane = block.lanes[own];
-  Flight& flight = lane.at(lane.flying);
-  const std::uint32_t wire_bytes = wire_bytes_of(flight);
-  lane.fetch(lane.flying + 2);
-  lane.waiting_bytes -= wire_bytes;
-  block.waiting_bytes -= wire_bytes;
-  if (--lane.waiting == 0) block.waiting &= static_cast<std::uint8_t>(~(1u << own));
-  const TimePs at = block.free;
-  if (flight.connection != kPauseFrame) {
-    if (flight.capable != 0 && lane.waiting_bytes > block.unmarked_bytes &&
-        is_marked(number, block, lane.waiting_bytes))
-      flight.congested = 1;
-    if (Switch& node = switch_of(block); node.shared_bytes > 0)
-      release(node, ingress_of(flight), own, wire_bytes, at);
+void Links::start_next(Port& port, std::uint32_t number) {
+  if ((port.flags & kBucket) != 0 && !has_tokens(port, number)) return;
+  const std::uint32_t own = next_class(port, number);
+  PriorityQueue& queue = port.queues[own];
+  Packet& packet = queue.at(queue.flying);
+  const std::uint32_t wire_bytes = wire_bytes_of(packet);
+  queue.fetch(queue.flying + 2);
+  queue.waiting_bytes -= wire_bytes;
+  port.waiting_bytes -= wire_bytes;
+  if (--queue.waiting == 0) port.waiting &= static_cast<std::uint8_t>(~(1u << own));
+  const TimePs at = port.free;
+  if (packet.connection != kPauseFrame) {
+    if (packet.ect != 0 && queue.waiting_bytes > port.unmarked_bytes &&
+        is_marked(number, port, queue.waiting_bytes))
+      packet.ce = 1;
+    if (Switch& node = switch_of(port); node.shared_bytes > 0)
+      release(node, ingress_of(packet), own, wire_bytes, at);
   }
-  if (flight.telemetry != 0) [[unlikely]]
-    describe(block, number, flight, at);
-  const TimePs arrival = occupy(block, flight, wire_bytes, at);
+  if (packet.telemetry != 0) [[unlikely]]
+    describe(port, number, packet, at);
+  const TimePs arrival = occupy(port, packet, wire_bytes, at);
   if (arrival == kNever) [[unlikely]]
-    return lose_waiting(number, lane, wire_bytes);
-  ++lane.flying;
-  if ((block.flags & kAbroad) != 0) {
-    post(block, number, flight, arrival);
-    return lane.pop();
+    return lose_waiting(number, queue, wire_bytes);
+  ++queue.flying;
+  if ((port.flags & kAbroad) != 0) {
+    post(port, number, packet, arrival);
+    return queue.pop();
   }
-  flight.arrival = arrival;
-  tell_target(block, number, own, arrival);
+  packet.arrival = arrival;
+  tell_target(port, number, own, arrival);
 }
 
 // Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), whose quantum is proportional to the weight.
-std::uint32_t Links::next_weighted(Block& block, std::uint32_t number, unsigned ready) {
+std::uint32_t Links::next_weighted(Port& port, std::uint32_t number, unsigned ready) {
   std::array<std::int64_t, kClasses>& deficit = deficit_bytes_[number];
   while (true) {
-    const std::uint32_t own = block.turn;
+    const std::uint32_t own = port.turn;
     if ((ready >> own & 1) != 0) {
-      const std::int64_t size = wire_bytes_of(block.lanes[own].at(block.lanes[own].flying));
+      const std::int64_t size = wire_bytes_of(port.queues[own].at(port.queues[own].flying));
       if (deficit[own] >= size) {
         deficit[own] -= size;
         return own;
@@ -315,16 +315,16 @@ std::uint32_t Links::next_weighted(Block& block, std::uint32_t number, unsigned 
     } else {
       deficit[own] = 0;
     }
-    block.turn = (own + 1) % kClasses;
-    deficit[block.turn] += network_->weight_bytes[block.turn];
+    port.turn = (own + 1) % kClasses;
+    deficit[port.turn] += network_->weight_bytes[port.turn];
   }
 }
 
 // Marks as its queue is when a packet leaves it: RED between two thresholds, always above the upper one.
-bool Links::is_marked(std::uint32_t number, Block& block, std::int64_t queued) {
+bool Links::is_marked(std::uint32_t number, Port& port, std::int64_t queued) {
   const EcnProfile& profile = network_->link_ecn[number];
   if (queued <= profile.maximum_bytes) {
-    const std::uint64_t drawn = mixed(seed_ ^ mixed(std::uint64_t{number} << 32 ^ ++block.marks_drawn));
+    const std::uint64_t drawn = mixed(seed_ ^ mixed(std::uint64_t{number} << 32 ^ ++port.marks_drawn));
     const double chance = profile.chance_at_maximum * static_cast<double>(queued - profile.minimum_bytes) /
                           static_cast<double>(profile.maximum_bytes - profile.minimum_bytes);
     if (static_cast<double>(drawn >> 11) * 0x1p-53 >= chance) return false;

@@ -53,7 +53,7 @@ class Links {
   // Events that are theirs: a link's arrivals are source `link`, starts at its port source links() + `link`.
   std::uint32_t links() const { return count_; }
   std::uint32_t sources() const { return 2 * count_; }
-  std::int32_t source_of(std::uint32_t link) const { return blocks_[link].node; }
+  std::int32_t source_of(std::uint32_t link) const { return ports_[link].node; }
   std::int32_t target_of(std::uint32_t link) const { return targets_[link]; }
   // Least time from a packet's start on a link to its arrival.
   TimePs lookahead(std::uint32_t link) const;
@@ -72,69 +72,69 @@ class Links {
     return std::equal(path.begin(), path.end(), paths_.begin() + route);  // both end at the same host
   }
 
-  // A host's port begins to send at `now`. The flight's route is its place on `link`.
-  void launch(std::uint32_t link, const Flight& flight, std::uint32_t wire_bytes, TimePs now) {
-    Block& block = blocks_[link];
-    if ((block.flags & kDown) != 0) [[unlikely]]
-      return drop(link, flight, wire_bytes);
-    start(block, link, flight, wire_bytes, now);
+  // A host's port begins to send at `now`. The packet's route is its place on `link`.
+  void launch(std::uint32_t link, const Packet& packet, std::uint32_t wire_bytes, TimePs now) {
+    Port& port = ports_[link];
+    if ((port.flags & kDown) != 0) [[unlikely]]
+      return drop(link, packet, wire_bytes);
+    start(port, link, packet, wire_bytes, now);
   }
   // How long a host's port that is free at `now` is busy with a packet. Behind a token bucket it waits for as
   // many tokens as the packet needs, which then leaves at once.
   TimePs occupancy(std::uint32_t link, std::uint32_t wire_bytes, TimePs now) const {
-    const Block& block = blocks_[link];
-    const TimePs time = serialisation(block, wire_bytes);
-    return (block.flags & kBucket) == 0 ? time : buckets_[link].start(now, time) - now;
+    const Port& port = ports_[link];
+    const TimePs time = serialisation(port, wire_bytes);
+    return (port.flags & kBucket) == 0 ? time : buckets_[link].start(now, time) - now;
   }
-  bool has_bucket(std::uint32_t link) const { return (blocks_[link].flags & kBucket) != 0; }
+  bool has_bucket(std::uint32_t link) const { return (ports_[link].flags & kBucket) != 0; }
   // Link-level retry, see link_errors.cpp.
   bool retries(std::uint32_t link) const {
-    return (blocks_[link].flags & kErrors) != 0 && errors_[link].round_trip >= 0;
+    return (ports_[link].flags & kErrors) != 0 && errors_[link].round_trip >= 0;
   }
   // The next frame of a port that retries is corrupted once more than by chance.
   void corrupt_next(std::uint32_t link) { ++errors_[link].planned; }
   // When a port that retries is free of its last frame, replays included.
   TimePs busy_until(std::uint32_t link) const { return errors_[link].until; }
-  std::uint32_t wire_bytes_of(const Flight& flight) const {
-    return header_bytes_[static_cast<std::uint8_t>(flight.opcode)] + ((flight.payload_bytes + 3u) & ~3u);
+  std::uint32_t wire_bytes_of(const Packet& packet) const {
+    return header_bytes_[static_cast<std::uint8_t>(packet.opcode)] + ((packet.payload_bytes + 3u) & ~3u);
   }
-  std::uint32_t paused(std::uint32_t link) const { return blocks_[link].paused; }  // bit of each class
+  std::uint32_t paused(std::uint32_t link) const { return ports_[link].paused; }  // bit of each class
 
   // By connection: the host at which its packets arrive. For switches that pick a way for each packet.
   void set_targets(std::vector<std::int32_t> host_of_connection) {
     host_of_connection_ = std::move(host_of_connection);
   }
 
-  // An arrival, which is event `at` of its process's agenda. The sink has, for hosts:
-  //   void received(flight)   a packet has come
-  //   void coming(flight)     the next one will be this
+  // An arrival, which is event `at` of its process's tree. The sink has, for hosts:
+  //   void received(packet)   a packet has come
+  //   void coming(packet)     the next one will be this
   //   void resumed(link)      a port that was paused may send again
   template <class Sink>
-  [[gnu::always_inline]] inline void arrive(std::uint32_t number, TimePs now, Agenda& agenda,
+  [[gnu::always_inline]] inline void arrive(std::uint32_t number, TimePs now, TournamentTree& tree,
                                             std::uint32_t at, Sink& sink) {
-    Block& block = blocks_[inbound_[number]];
-    Flight flight = take_first(block);
-    if (block.flying == 0) {
-      agenda.set(at, kNever);
+    Port& port = ports_[inbound_[number]];
+    Packet packet = take_first(port);
+    if (port.flying == 0) {
+      tree.set(at, kNever);
     } else {
-      const Flight& next = first_lane(block).at(0);
-      agenda.set(at, next.arrival);
-      if (block.to_host) sink.coming(next);
+      const Packet& next = first_on_wire(port).at(0);
+      tree.set(at, next.arrival);
+      if (port.to_host) sink.coming(next);
     }
-    if (flight.connection == kPauseFrame) {
-      if (paused_by(flight, number, now) && block.to_host) sink.resumed(number ^ 1);
-    } else if (block.to_host) {
-      sink.received(flight);
+    if (packet.connection == kPauseFrame) {
+      if (paused_by(packet, number, now) && port.to_host) sink.resumed(number ^ 1);
+    } else if (port.to_host) {
+      sink.received(packet);
     } else {
-      const std::uint32_t next = flight.is_free() ? choose(flight, number, now) : paths_[++flight.route];
-      if (next == kNowhere) return lose(number, flight);
-      forward(flight, number, next, now);
+      const std::uint32_t next = packet.is_free() ? choose(packet, number, now) : paths_[++packet.route];
+      if (next == kNowhere) return lose(number, packet);
+      forward(packet, number, next, now);
     }
   }
   // A port whose starts have events may start its next packet.
   void starts(std::uint32_t number, TimePs now);
   // What a switch that is a process of its own does before `end`; the number of events. Its arrivals have no
-  // agenda: all of a window are on their wires when it begins.
+  // tree: all of a window are on their wires when it begins.
   std::uint64_t play_switch(std::uint32_t process, TimePs end);
   // Packets that came from other threads in the last window are on their wires now.
   void take_mail(std::uint32_t thread);
@@ -144,21 +144,21 @@ class Links {
 
   // Changes of the network at `now`, between windows or at a point of time to which all have come.
   void apply(const Change& change, TimePs now);
-  bool is_down(std::uint32_t link) const { return (blocks_[link].flags & kDown) != 0; }
+  bool is_down(std::uint32_t link) const { return (ports_[link].flags & kDown) != 0; }
   const Routes& routes() const { return *routes_; }
 
   LinkCounters totals(std::uint32_t link) const;
   // The same at `now`, to which all have come, but of what is being sent only what has been sent by then,
   // with pauses that go on, and of the longest queue the one since it was asked last.
   LinkCounters look(std::uint32_t link, TimePs now);
-  std::int64_t rate_bps(std::uint32_t link) const { return blocks_[link].rate_bps; }
+  std::int64_t rate_bps(std::uint32_t link) const { return ports_[link].rate_bps; }
   // Links whose ports wait for each other in a circle: each is paused, by a switch in which what it sent
   // waits for the next. Empty when there is none.
   std::vector<std::uint32_t> deadlock() const;
   TelemetryPool& telemetry() { return telemetry_; }
 
  private:
-  // Of Block::flags.
+  // Of Port::flags.
   static constexpr std::uint8_t kErrors = 1;    // corrupts frames, or replays those that a plan corrupts
   static constexpr std::uint8_t kInside = 2;    // both ends in one process
   static constexpr std::uint8_t kListed = 4;    // among those that finish() looks at
@@ -181,8 +181,8 @@ class Links {
     std::vector<std::uint32_t> ports;
   };
   struct Arrival {
-    Flight* flight;
-    const Lane* lane;  // on which it goes on
+    Packet* packet;
+    const PriorityQueue* queue;  // on which it goes on
     std::uint32_t input, next;
   };
   static constexpr unsigned kBucketBits = 10;
@@ -201,143 +201,142 @@ class Links {
       arrivals.resize(size);
     }
   };
-  struct Letter {
+  struct RemotePacket {
     std::uint32_t link;
-    Flight flight;
+    Packet packet;
   };
   struct alignas(64) Mailbox {  // from one thread to another, of one window
-    std::vector<Letter> letters;
+    std::vector<RemotePacket> packets;
   };
 
-  TimePs serialisation(const Block& block, std::uint32_t size_bytes) const {
-    return block.ps_per_byte != 0
-               ? TimePs{block.ps_per_byte} * size_bytes
-               : serialisation_ps(size_bytes, block.rate_bps, network_->serialisation_unit);
+  TimePs serialisation(const Port& port, std::uint32_t size_bytes) const {
+    return port.ps_per_byte != 0 ? TimePs{port.ps_per_byte} * size_bytes
+                                 : serialisation_ps(size_bytes, port.rate_bps, network_->serialisation_unit);
   }
 
-  // Which lane's packet arrives first; one is on the wire.
-  static Lane& first_lane(Block& block) {
-    unsigned best = static_cast<unsigned>(std::countr_zero(block.flying));
-    for (unsigned left = block.flying & (block.flying - 1u); left != 0; left &= left - 1) {
+  // Which queue's packet arrives first; one is on the wire.
+  static PriorityQueue& first_on_wire(Port& port) {
+    unsigned best = static_cast<unsigned>(std::countr_zero(port.flying));
+    for (unsigned left = port.flying & (port.flying - 1u); left != 0; left &= left - 1) {
       const auto other = static_cast<unsigned>(std::countr_zero(left));
-      if (block.lanes[other].at(0).arrival < block.lanes[best].at(0).arrival) best = other;
+      if (port.queues[other].at(0).arrival < port.queues[best].at(0).arrival) best = other;
     }
-    return block.lanes[best];
+    return port.queues[best];
   }
-  static Flight take_first(Block& block) {
-    Lane& lane = first_lane(block);
-    const Flight flight = lane.at(0);
-    lane.pop();
-    if (lane.flying == 0) block.flying &= static_cast<std::uint8_t>(~(1u << flight.lane));
-    return flight;
+  static Packet take_first(Port& port) {
+    PriorityQueue& queue = first_on_wire(port);
+    const Packet packet = queue.at(0);
+    queue.pop();
+    if (queue.flying == 0) port.flying &= static_cast<std::uint8_t>(~(1u << packet.priority));
+    return packet;
   }
 
-  [[gnu::always_inline]] inline void start(Block& block, std::uint32_t number, const Flight& flight,
+  [[gnu::always_inline]] inline void start(Port& port, std::uint32_t number, const Packet& packet,
                                            std::uint32_t wire_bytes, TimePs at) {
-    const TimePs arrival = occupy(block, flight, wire_bytes, at);
-    if ((block.flags & (kAbroad | kErrors)) != 0)
-      return start_apart(block, number, flight, wire_bytes, arrival);
-    put_on_wire(block, number, flight, arrival);
+    const TimePs arrival = occupy(port, packet, wire_bytes, at);
+    if ((port.flags & (kAbroad | kErrors)) != 0)
+      return start_apart(port, number, packet, wire_bytes, arrival);
+    put_on_wire(port, number, packet, arrival);
   }
   // What has started on a link to another thread, or on one that may have corrupted it.
-  void start_apart(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t wire_bytes,
+  void start_apart(Port& port, std::uint32_t number, const Packet& packet, std::uint32_t wire_bytes,
                    TimePs arrival);
   // A packet's turn on the port; when it arrives, kNever: it is corrupted and lost.
-  TimePs occupy(Block& block, const Flight& flight, std::uint32_t wire_bytes, TimePs at) {
-    const TimePs time = serialisation(block, wire_bytes);
-    block.free = at + time;
-    ++block.packets;
-    block.bytes += wire_bytes;
-    if ((block.flags & (kCutThrough | kBucket | kErrors)) != 0) [[unlikely]]
-      return other_arrival(block, flight, at, time);
-    return block.free + block.delay;
+  TimePs occupy(Port& port, const Packet& packet, std::uint32_t wire_bytes, TimePs at) {
+    const TimePs time = serialisation(port, wire_bytes);
+    port.free = at + time;
+    ++port.packets;
+    port.bytes += wire_bytes;
+    if ((port.flags & (kCutThrough | kBucket | kErrors)) != 0) [[unlikely]]
+      return other_arrival(port, packet, at, time);
+    return port.free + port.delay;
   }
-  TimePs other_arrival(Block& block, const Flight& flight, TimePs at, TimePs time);
-  TimePs early_arrival(Block& block, TimePs at, TimePs time);
+  TimePs other_arrival(Port& port, const Packet& packet, TimePs at, TimePs time);
+  TimePs early_arrival(Port& port, TimePs at, TimePs time);
   std::uint32_t corruptions(std::uint32_t link);
-  bool send_beside_replay(Block& block, std::uint32_t number, const Flight& frame, std::uint32_t wire_bytes,
+  bool send_beside_replay(Port& port, std::uint32_t number, const Packet& frame, std::uint32_t wire_bytes,
                           TimePs now);
-  void lose_waiting(std::uint32_t number, Lane& lane, std::uint32_t wire_bytes);
-  void put_before(Block& block, std::uint32_t number, const Flight& frame, TimePs arrival);
-  void drop(std::uint32_t link, const Flight& flight, std::uint32_t wire_bytes) {
+  void lose_waiting(std::uint32_t number, PriorityQueue& queue, std::uint32_t wire_bytes);
+  void put_before(Port& port, std::uint32_t number, const Packet& frame, TimePs arrival);
+  void drop(std::uint32_t link, const Packet& packet, std::uint32_t wire_bytes) {
     ++counters_[link].dropped;
     counters_[link].dropped_bytes += wire_bytes;
-    telemetry_.give(flight.telemetry);
+    telemetry_.give(packet.telemetry);
   }
   // At the end of a link, from which no way leads on. What a link's target counts is not its source's.
-  void lose(std::uint32_t ingress, const Flight& flight) {
+  void lose(std::uint32_t ingress, const Packet& packet) {
     ++lost_[ingress].packets;
-    lost_[ingress].bytes += wire_bytes_of(flight);
-    telemetry_.give(flight.telemetry);
+    lost_[ingress].bytes += wire_bytes_of(packet);
+    telemetry_.give(packet.telemetry);
   }
   // To the end of a ring.
-  Flight& append(const Block& block, Lane& lane, const Flight& flight) {
-    const std::uint32_t count = lane.flying + lane.waiting;
-    if (count == lane.capacity) [[unlikely]]
-      fit(block, lane);
-    Flight& last = lane.at(count);
-    last = flight;
+  Packet& append(const Port& port, PriorityQueue& queue, const Packet& packet) {
+    const std::uint32_t count = queue.flying + queue.waiting;
+    if (count == queue.capacity) [[unlikely]]
+      fit(port, queue);
+    Packet& last = queue.at(count);
+    last = packet;
     return last;
   }
-  void fit(const Block& block, Lane& lane);
-  void trim_rings(Block& block);
-  [[gnu::always_inline]] inline void put_on_wire(Block& block, std::uint32_t number, const Flight& flight,
+  void fit(const Port& port, PriorityQueue& queue);
+  void trim_rings(Port& port);
+  [[gnu::always_inline]] inline void put_on_wire(Port& port, std::uint32_t number, const Packet& packet,
                                                  TimePs arrival) {
-    Lane& lane = block.lanes[flight.lane];
-    append(block, lane, flight).arrival = arrival;
-    ++lane.flying;
-    tell_target(block, number, flight.lane, arrival);
+    PriorityQueue& queue = port.queues[packet.priority];
+    append(port, queue, packet).arrival = arrival;
+    ++queue.flying;
+    tell_target(port, number, packet.priority, arrival);
   }
   // A packet of a class is on the wire; where it is the first, the target may have to be woken.
-  [[gnu::always_inline]] inline void tell_target(Block& block, std::uint32_t number, std::uint32_t lane,
+  [[gnu::always_inline]] inline void tell_target(Port& port, std::uint32_t number, std::uint32_t priority,
                                                  TimePs arrival) {
-    const bool first = block.flying == 0;
-    block.flying |= static_cast<std::uint8_t>(1u << lane);
+    const bool first = port.flying == 0;
+    port.flying |= static_cast<std::uint8_t>(1u << priority);
     if (!first) return;
-    if ((block.flags & kToSwitch) != 0) {
-      schedule_->wake(block.target_process, arrival);
-    } else if ((block.flags & kInside) != 0) {
+    if ((port.flags & kToSwitch) != 0) {
+      schedule_->wake(port.target_process, arrival);
+    } else if ((port.flags & kInside) != 0) {
       schedule_->set(number, arrival);
     } else {
       schedule_->set_afar(number, arrival);
     }
   }
-  void post(const Block& block, std::uint32_t number, const Flight& flight, TimePs arrival);
+  void post(const Port& port, std::uint32_t number, const Packet& packet, TimePs arrival);
 
-  // From a link to the next. The flight's route has its place there.
-  [[gnu::always_inline]] inline void forward(const Flight& flight, std::uint32_t ingress,
+  // From a link to the next. The packet's route has its place there.
+  [[gnu::always_inline]] inline void forward(const Packet& packet, std::uint32_t ingress,
                                              std::uint32_t number, TimePs now) {
-    Block& block = blocks_[number];
-    if (block.waiting != 0 && block.free < now) work_out(block, number, now);
-    const std::uint32_t wire_bytes = wire_bytes_of(flight);
+    Port& port = ports_[number];
+    if (port.waiting != 0 && port.free < now) drain(port, number, now);
+    const std::uint32_t wire_bytes = wire_bytes_of(packet);
     // Nothing that may go waits before it, and its own class neither waits nor is paused.
-    const unsigned waiting = block.waiting, paused = block.paused, own = 1u << flight.lane;
+    const unsigned waiting = port.waiting, paused = port.paused, own = 1u << packet.priority;
     const bool first = (waiting | paused) == 0 || ((waiting & ~paused) | ((waiting | paused) & own)) == 0;
-    if (first && (block.flags & kBucket) != 0) [[unlikely]]
-      block.free = buckets_[number].start(block.free, serialisation(block, wire_bytes));
-    if (block.free <= now && first) {
-      if (flight.telemetry != 0) [[unlikely]]
-        describe(block, number, flight, now);
-      start(block, number, flight, wire_bytes, now);
+    if (first && (port.flags & kBucket) != 0) [[unlikely]]
+      port.free = buckets_[number].start(port.free, serialisation(port, wire_bytes));
+    if (port.free <= now && first) {
+      if (packet.telemetry != 0) [[unlikely]]
+        describe(port, number, packet, now);
+      start(port, number, packet, wire_bytes, now);
     } else {
-      wait(block, number, flight, ingress, wire_bytes, now);
+      wait(port, number, packet, ingress, wire_bytes, now);
     }
   }
   // Data that starts on a switch's port is told of it; acknowledgements carry what data was told.
-  void describe(const Block& block, std::uint32_t number, const Flight& flight, TimePs at) {
-    if (flight.opcode == roce::Opcode::kAcknowledge) return;
-    telemetry_.write(flight.telemetry,
-                     congestion::as_carried({at, block.waiting_bytes, block.bytes, block.rate_bps, number}));
+  void describe(const Port& port, std::uint32_t number, const Packet& packet, TimePs at) {
+    if (packet.opcode == roce::Opcode::kAcknowledge) return;
+    telemetry_.write(packet.telemetry,
+                     congestion::as_carried({at, port.waiting_bytes, port.bytes, port.rate_bps, number}));
   }
 
   // The link by which a packet whose way is free goes on from the end of `ingress`.
-  std::uint32_t choose(Flight& flight, std::uint32_t ingress, TimePs now);
-  std::uint32_t ingress_of(const Flight& flight) const {
-    return flight.is_free() ? flight.route & ~Flight::kFree : paths_[flight.route - 1];
+  std::uint32_t choose(Packet& packet, std::uint32_t ingress, TimePs now);
+  std::uint32_t ingress_of(const Packet& packet) const {
+    return packet.is_free() ? packet.route & ~Packet::kFree : paths_[packet.route - 1];
   }
   // What is before a packet on a port, in time.
-  TimePs backlog(const Block& block, TimePs now) const {
-    return std::max<TimePs>(block.free - now, 0) + serialisation_ps(block.waiting_bytes, block.rate_bps);
+  TimePs backlog(const Port& port, TimePs now) const {
+    return std::max<TimePs>(port.free - now, 0) + serialisation_ps(port.waiting_bytes, port.rate_bps);
   }
   std::size_t collect(Scratch& scratch, const std::vector<std::uint32_t>& inputs, TimePs begin, TimePs end,
                       unsigned number_bits, TimePs& next);
@@ -347,68 +346,70 @@ class Links {
                          unsigned number_bits) const;
   void draw_turns(Scratch& scratch, const Inputs& inputs, std::size_t first, std::size_t end,
                   std::uint64_t number_mask) const;
-  void set_rate(Block& block, std::int64_t rate_bps) const;
+  void set_rate(Port& port, std::int64_t rate_bps) const;
   void set_cut_through(std::uint32_t number);
   void set_errors(std::uint32_t number, const LinkErrors& errors);
   void set_bucket(std::uint32_t number, std::int64_t rate_bps, TimePs now);
   void lift_pauses(std::uint32_t number, TimePs now);
   void take_down(std::uint32_t number, TimePs now);
-  bool trim(const Flight& flight, std::uint32_t ingress, std::uint32_t number, TimePs now);
-  [[gnu::always_inline]] inline void put(Block& block, std::uint32_t number, const Flight& flight,
+  bool trim(const Packet& packet, std::uint32_t ingress, std::uint32_t number, TimePs now);
+  [[gnu::always_inline]] inline void put(Port& port, std::uint32_t number, const Packet& packet,
                                          std::uint32_t wire_bytes) {
-    Lane& lane = block.lanes[flight.lane];
-    append(block, lane, flight).paced = false;
-    ++lane.waiting;
-    lane.waiting_bytes += wire_bytes;
-    block.waiting_bytes += wire_bytes;
-    block.waiting |= static_cast<std::uint8_t>(1u << flight.lane);
-    if ((block.flags & kListed) != 0) return;
-    block.flags |= kListed;
-    waiting_[block.process].push_back(number);
+    PriorityQueue& queue = port.queues[packet.priority];
+    append(port, queue, packet).paced = false;
+    ++queue.waiting;
+    queue.waiting_bytes += wire_bytes;
+    port.waiting_bytes += wire_bytes;
+    port.waiting |= static_cast<std::uint8_t>(1u << packet.priority);
+    if ((port.flags & kListed) != 0) return;
+    port.flags |= kListed;
+    waiting_[port.process].push_back(number);
   }
-  void wait(Block& block, std::uint32_t number, const Flight& flight, std::uint32_t ingress,
+  void wait(Port& port, std::uint32_t number, const Packet& packet, std::uint32_t ingress,
             std::uint32_t wire_bytes, TimePs now);
-  void work_out(Block& block, std::uint32_t number, TimePs now);
-  [[gnu::always_inline]] inline void start_next(Block& block, std::uint32_t number);
-  bool has_tokens(Block& block, std::uint32_t number) const;
+  void drain(Port& port, std::uint32_t number, TimePs now);
+  [[gnu::always_inline]] inline void start_next(Port& port, std::uint32_t number);
+  bool has_tokens(Port& port, std::uint32_t number) const;
   // Strict classes from the highest; then weighted ones.
-  std::uint32_t next_class(Block& block, std::uint32_t number) {
-    const unsigned ready = block.waiting & ~unsigned{block.paused}, strict = ready & network_->strict_classes;
+  std::uint32_t next_class(Port& port, std::uint32_t number) {
+    const unsigned ready = port.waiting & ~unsigned{port.paused}, strict = ready & network_->strict_classes;
     return strict != 0 ? static_cast<std::uint32_t>(std::bit_width(strict)) - 1
-                       : next_weighted(block, number, ready);
+                       : next_weighted(port, number, ready);
   }
-  std::uint32_t next_weighted(Block& block, std::uint32_t number, unsigned ready);
-  bool is_marked(std::uint32_t number, Block& block, std::int64_t queued_bytes);
+  std::uint32_t next_weighted(Port& port, std::uint32_t number, unsigned ready);
+  bool is_marked(std::uint32_t number, Port& port, std::int64_t queued_bytes);
 
-  bool admit(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes, TimePs now);
+  bool admit(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+             TimePs now);
   // A packet has left the buffer.
-  void release(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes,
+  void release(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
                TimePs now) {
-    Ingress& in = ingress_[std::size_t{ingress} * kClasses + lane];
-    if (in.headroom_bytes != 0 || in.pausing) return release_pausing(node, ingress, lane, wire_bytes, now);
+    Ingress& in = ingress_[std::size_t{ingress} * kClasses + priority];
+    if (in.headroom_bytes != 0 || in.pausing)
+      return release_pausing(node, ingress, priority, wire_bytes, now);
     const std::int64_t reserve = network_->buffer.reserve_bytes, before = in.bytes;
     in.bytes -= wire_bytes;
     node.used_bytes -= std::max(before, reserve) - std::max(in.bytes, reserve);
   }
-  void release_pausing(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes,
+  void release_pausing(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
                        TimePs now);
-  void work_out_all(const Switch& node, TimePs now);
+  void drain_all(const Switch& node, TimePs now);
   void watch(const Switch& node);
-  void tell(std::uint32_t ingress, std::uint32_t lane, bool pause, TimePs now);
-  bool paused_by(const Flight& flight, std::uint32_t link, TimePs now);
-  Switch& switch_of(const Block& block) { return switches_[static_cast<std::size_t>(block.node)]; }
-  static bool has_start_events(const Block& block, const Switch& node) {
-    return (block.flags & kInside) != 0 || node.pausing > 0;
+  void tell(std::uint32_t ingress, std::uint32_t priority, bool pause, TimePs now);
+  bool paused_by(const Packet& packet, std::uint32_t link, TimePs now);
+  Switch& switch_of(const Port& port) { return switches_[static_cast<std::size_t>(port.node)]; }
+  static bool has_start_events(const Port& port, const Switch& node) {
+    return (port.flags & kInside) != 0 || node.pausing > 0;
   }
-  void expect_start(const Block& block, std::uint32_t number, TimePs now);
+  void expect_start(const Port& port, std::uint32_t number, TimePs now);
 
   const Network* network_;
   const Routes* routes_;
   Schedule* schedule_;
   std::uint64_t seed_;
   std::uint32_t count_;                                   // of links
-  std::vector<Block, HugeAllocator<Block>> blocks_;       // by link; then far ends of links abroad
-  std::vector<std::uint32_t> inbound_;                    // by link: block in which its packets arrive
+  std::vector<Port, HugeAllocator<Port>> ports_;          // by link; then far ends of links abroad
+  std::vector<std::uint32_t> inbound_;                    // by link: port in which its packets arrive
   std::vector<std::int32_t> targets_;                     // by link: node
   std::vector<Ingress, HugeAllocator<Ingress>> ingress_;  // by link and class
   std::vector<Switch> switches_;                          // by node
@@ -439,8 +440,8 @@ class Links {
   };
   struct Balancer {  // of a switch that picks ways
     std::uint64_t drawn = 0;
-    std::vector<std::uint32_t> ways;  // for the packet at hand
-    FlatMap<Flowlet> flowlets;        // by connection
+    std::vector<std::uint32_t> next_hops;  // for the packet at hand
+    FlatMap<Flowlet> flowlets;             // by connection
   };
   std::vector<Balancer> balancers_;  // by node
   std::vector<std::int32_t> host_of_connection_;

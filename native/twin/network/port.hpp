@@ -12,16 +12,16 @@
 namespace genie::twin {
 
 // The packets of one class, in a ring: `flying` on the wire, then `waiting`.
-struct Lane {
-  Flight* slots = nullptr;  // of an arena
+struct PriorityQueue {
+  Packet* slots = nullptr;  // of an arena
   std::uint32_t head = 0, flying = 0, waiting = 0, capacity = 0;
   std::int64_t waiting_bytes = 0;
 
-  Flight& at(std::uint32_t place) { return slots[(head + place) & (capacity - 1)]; }
-  const Flight& at(std::uint32_t place) const { return slots[(head + place) & (capacity - 1)]; }
+  Packet& at(std::uint32_t place) { return slots[(head + place) & (capacity - 1)]; }
+  const Packet& at(std::uint32_t place) const { return slots[(head + place) & (capacity - 1)]; }
   // Asks for the memory of a place early; there may be none yet.
   void fetch(std::uint32_t place) const {
-    const std::uintptr_t offset = sizeof(Flight) * ((head + place) & (capacity - 1));
+    const std::uintptr_t offset = sizeof(Packet) * ((head + place) & (capacity - 1));
     __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(slots) + offset), 1);
   }
   void pop() {
@@ -31,7 +31,7 @@ struct Lane {
 };
 
 // A port and its wire.
-struct alignas(64) Block {
+struct alignas(64) Port {
   TimePs free = 0;   // when the port can start the next
   TimePs delay = 0;  // from the last bit sent until it is dealt with at the other end
   std::uint64_t packets = 0, bytes = 0;
@@ -42,7 +42,7 @@ struct alignas(64) Block {
   std::uint8_t flags = 0;
   bool to_host = false;
   std::int64_t waiting_bytes = 0, longest_bytes = 0;
-  std::array<Lane, kClasses> lanes;  // from a cache line's beginning
+  std::array<PriorityQueue, kClasses> queues;  // from a cache line's beginning
   // What only packets that wait touch.
   std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
   std::int64_t rate_bps = 0;
@@ -54,6 +54,6 @@ struct alignas(64) Block {
   // ECN: a queue so long or shorter marks nothing.
   std::int64_t unmarked_bytes = std::numeric_limits<std::int64_t>::max();
 };
-static_assert(sizeof(Block) == 256 && sizeof(Lane) == 32);
+static_assert(sizeof(Port) == 256 && sizeof(PriorityQueue) == 32);
 
 }  // namespace genie::twin

@@ -20,10 +20,10 @@ class alignas(64) RingArena {
 
   // Room for `count` packets, a power of two from kLeast on; it lives until it is given back, at most as long
   // as the arena.
-  Flight* take(std::uint32_t count) {
-    std::vector<Flight*>& unused = unused_[static_cast<std::size_t>(std::countr_zero(count))];
+  Packet* take(std::uint32_t count) {
+    std::vector<Packet*>& unused = unused_[static_cast<std::size_t>(std::countr_zero(count))];
     if (!unused.empty()) {
-      Flight* const ring = unused.back();
+      Packet* const ring = unused.back();
       unused.pop_back();
       return ring;
     }
@@ -31,30 +31,30 @@ class alignas(64) RingArena {
       // The first chunk is small: most simulations need no more.
       const std::size_t size = chunks_.empty() ? kFirstChunk : kChunk;
       left_ = std::max<std::size_t>(count, size);
-      chunks_.emplace_back(static_cast<Flight*>(take_memory(left_ * sizeof(Flight))));
+      chunks_.emplace_back(static_cast<Packet*>(take_memory(left_ * sizeof(Packet))));
       next_ = chunks_.back().get();
     }
-    Flight* const ring = next_;
+    Packet* const ring = next_;
     std::uninitialized_value_construct_n(ring, count);
     next_ += count;
     left_ -= count;
     return ring;
   }
-  void give(Flight* ring, std::uint32_t count) {
+  void give(Packet* ring, std::uint32_t count) {
     unused_[static_cast<std::size_t>(std::countr_zero(count))].push_back(ring);
   }
 
  private:
   struct Free {
-    void operator()(Flight* memory) const { give_memory(memory); }
+    void operator()(Packet* memory) const { give_memory(memory); }
   };
-  static constexpr std::size_t kFirstChunk = (64 << 10) / sizeof(Flight),
-                               kChunk = kHugePageBytes / sizeof(Flight);
+  static constexpr std::size_t kFirstChunk = (64 << 10) / sizeof(Packet),
+                               kChunk = kHugePageBytes / sizeof(Packet);
 
-  std::vector<std::unique_ptr<Flight, Free>> chunks_;
-  Flight* next_ = nullptr;                       // in the last of them
+  std::vector<std::unique_ptr<Packet, Free>> chunks_;
+  Packet* next_ = nullptr;                       // in the last of them
   std::size_t left_ = 0;                         // packets, there
-  std::array<std::vector<Flight*>, 32> unused_;  // by the logarithm of their size
+  std::array<std::vector<Packet*>, 32> unused_;  // by the logarithm of their size
 };
 
 }  // namespace genie::twin

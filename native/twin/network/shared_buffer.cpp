@@ -8,10 +8,10 @@ namespace genie::twin {
 
 // Whether a packet may wait in a switch; tells who sent it to pause when that takes headroom, or all that the
 // threshold leaves it.
-bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes,
+bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
                   TimePs now) {
   const BufferConfig& buffer = network_->buffer;
-  Ingress& in = ingress_[std::size_t{ingress} * kClasses + lane];
+  Ingress& in = ingress_[std::size_t{ingress} * kClasses + priority];
   const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
   const auto threshold = [&] { return buffer.threshold_bytes(node.shared_bytes - node.used_bytes); };
   if (node.pausing == 0) {
@@ -22,9 +22,9 @@ bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::
       node.used_bytes += taken() - before;
       return true;
     }
-    work_out_all(node, now);
+    drain_all(node, now);
   }
-  const bool lossless = (buffer.lossless >> lane & 1) != 0;
+  const bool lossless = (buffer.lossless >> priority & 1) != 0;
   const std::int64_t wanted = in.bytes + wire_bytes;
   if (wanted > buffer.reserve_bytes && wanted - buffer.reserve_bytes > threshold()) {
     if (!lossless || in.headroom_bytes + wire_bytes > network_->link_headroom_bytes[ingress]) return false;
@@ -38,16 +38,16 @@ bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::
     in.pausing = true;
     in.paused_since = now;
     if (node.pausing++ == 0) watch(node);
-    tell(ingress, lane, true, now);
+    tell(ingress, priority, true, now);
   }
   return true;
 }
 
 // A packet has left the buffer whose source has been told to pause.
-void Links::release_pausing(Switch& node, std::uint32_t ingress, std::uint32_t lane, std::uint32_t wire_bytes,
-                            TimePs now) {
+void Links::release_pausing(Switch& node, std::uint32_t ingress, std::uint32_t priority,
+                            std::uint32_t wire_bytes, TimePs now) {
   const BufferConfig& buffer = network_->buffer;
-  Ingress& in = ingress_[std::size_t{ingress} * kClasses + lane];
+  Ingress& in = ingress_[std::size_t{ingress} * kClasses + priority];
   const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
   const std::int64_t of_headroom = std::min<std::int64_t>(in.headroom_bytes, wire_bytes);
   in.headroom_bytes -= of_headroom;
@@ -60,68 +60,68 @@ void Links::release_pausing(Switch& node, std::uint32_t ingress, std::uint32_t l
   in.pausing = false;
   counters_[ingress].paused_ps += now - in.paused_since;
   --node.pausing;
-  tell(ingress, lane, false, now);
+  tell(ingress, priority, false, now);
 }
 
-void Links::work_out_all(const Switch& node, TimePs now) {
+void Links::drain_all(const Switch& node, TimePs now) {
   for (const std::uint32_t number : node.ports) {
-    if (blocks_[number].waiting != 0) work_out(blocks_[number], number, now);
+    if (ports_[number].waiting != 0) drain(ports_[number], number, now);
   }
 }
 
 // From now on every start at this switch has an event, so that it resumes in time.
 void Links::watch(const Switch& node) {
-  for (const std::uint32_t number : node.ports) expect_start(blocks_[number], number, blocks_[number].free);
+  for (const std::uint32_t number : node.ports) expect_start(ports_[number], number, ports_[number].free);
 }
 
 // A pause frame, or one that ends a pause, to the source of a link: back along its cable.
-void Links::tell(std::uint32_t ingress, std::uint32_t lane, bool pause, TimePs now) {
+void Links::tell(std::uint32_t ingress, std::uint32_t priority, bool pause, TimePs now) {
   if (pause) ++counters_[ingress].pauses;
   const std::uint32_t number = ingress ^ 1;
-  Block& block = blocks_[number];
-  if ((block.flags & kDown) != 0) return;
-  if (block.waiting != 0) work_out(block, number, now);
-  Flight frame;
+  Port& port = ports_[number];
+  if ((port.flags & kDown) != 0) return;
+  if (port.waiting != 0) drain(port, number, now);
+  Packet frame;
   frame.connection = kPauseFrame;
-  frame.lane = kPauseClass;
-  frame.value = lane << 1 | (pause ? 1u : 0u);
+  frame.priority = kPauseClass;
+  frame.value = priority << 1 | (pause ? 1u : 0u);
   frame.opcode = kPauseOpcode;
   const std::uint32_t wire_bytes = wire_bytes_of(frame);
-  if ((block.flags & kErrors) != 0 && send_beside_replay(block, number, frame, wire_bytes, now)) return;
-  if (block.free <= now && (block.waiting >> kPauseClass & 1) == 0) {
-    start(block, number, frame, wire_bytes, now);
+  if ((port.flags & kErrors) != 0 && send_beside_replay(port, number, frame, wire_bytes, now)) return;
+  if (port.free <= now && (port.waiting >> kPauseClass & 1) == 0) {
+    start(port, number, frame, wire_bytes, now);
     return;
   }
-  put(block, number, frame, wire_bytes);
-  if (has_start_events(block, switch_of(block))) expect_start(block, number, now);
+  put(port, number, frame, wire_bytes);
+  if (has_start_events(port, switch_of(port))) expect_start(port, number, now);
 }
 
 // A pause frame has come by `number`: what is said of the port beside it. True when that may send again.
-bool Links::paused_by(const Flight& frame, std::uint32_t number, TimePs now) {
-  const std::uint32_t other = number ^ 1, lane = frame.value >> 1;
-  Block& block = blocks_[other];
-  if (block.waiting != 0) work_out(block, other, now);
-  const auto bit = static_cast<std::uint8_t>(1u << lane);
+bool Links::paused_by(const Packet& frame, std::uint32_t number, TimePs now) {
+  const std::uint32_t other = number ^ 1, priority = frame.value >> 1;
+  Port& port = ports_[other];
+  if (port.waiting != 0) drain(port, other, now);
+  const auto bit = static_cast<std::uint8_t>(1u << priority);
   if ((frame.value & 1) != 0) {
-    block.paused |= bit;
+    port.paused |= bit;
   } else {
-    block.paused &= static_cast<std::uint8_t>(~bit);
-    if ((block.waiting & bit) != 0) block.free = std::max(block.free, now);
+    port.paused &= static_cast<std::uint8_t>(~bit);
+    if ((port.waiting & bit) != 0) port.free = std::max(port.free, now);
   }
-  if (has_start_events(block, switch_of(block))) expect_start(block, other, now);
-  return (block.paused & bit) == 0;
+  if (has_start_events(port, switch_of(port))) expect_start(port, other, now);
+  return (port.paused & bit) == 0;
 }
 
 std::vector<std::uint32_t> Links::deadlock() const {
-  const auto is_stuck = [&](std::uint32_t link, unsigned lane) {
-    return (blocks_[link].waiting & blocks_[link].paused & (1u << lane)) != 0;
+  const auto is_stuck = [&](std::uint32_t link, unsigned priority) {
+    return (ports_[link].waiting & ports_[link].paused & (1u << priority)) != 0;
   };
   // From a stuck port to those of the next switch in which its packets are stuck.
-  const auto waits_for = [&](std::uint32_t link, unsigned lane) {
+  const auto waits_for = [&](std::uint32_t link, unsigned priority) {
     std::vector<std::uint32_t> next;
     for (const std::uint32_t other : switches_[static_cast<std::size_t>(targets_[link])].ports) {
-      if (!is_stuck(other, lane)) continue;
-      const Lane& queue = blocks_[other].lanes[lane];
+      if (!is_stuck(other, priority)) continue;
+      const PriorityQueue& queue = ports_[other].queues[priority];
       bool from_link = false;
       for (std::uint32_t place = 0; place < queue.waiting; ++place)
         from_link |= ingress_of(queue.at(queue.flying + place)) == link;
@@ -129,12 +129,12 @@ std::vector<std::uint32_t> Links::deadlock() const {
     }
     return next;
   };
-  for (unsigned lane = 0; lane < kPauseClass; ++lane) {
+  for (unsigned priority = 0; priority < kPauseClass; ++priority) {
     std::vector<bool> seen(count_, false);
     for (std::uint32_t first = 0; first < count_; ++first) {
-      if (seen[first] || !is_stuck(first, lane)) continue;
+      if (seen[first] || !is_stuck(first, priority)) continue;
       std::vector<std::uint32_t> path{first};
-      std::vector<std::vector<std::uint32_t>> ahead{waits_for(first, lane)};
+      std::vector<std::vector<std::uint32_t>> ahead{waits_for(first, priority)};
       seen[first] = true;
       while (!path.empty()) {
         if (ahead.back().empty()) {
@@ -149,7 +149,7 @@ std::vector<std::uint32_t> Links::deadlock() const {
         if (seen[next]) continue;
         seen[next] = true;
         path.push_back(next);
-        ahead.push_back(waits_for(next, lane));
+        ahead.push_back(waits_for(next, priority));
       }
     }
   }

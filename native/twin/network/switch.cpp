@@ -21,13 +21,13 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   Inputs& inputs = inputs_[process];
   const std::size_t count = collect(scratch, inputs.links, begin, end, number_bits, next);
   sort_keys(scratch, count);
-  Agenda& agenda = schedule_->agenda(process);
+  TournamentTree& tree = schedule_->tree(process);
   const std::uint32_t* const sources = schedule_->sources(process);
   std::uint64_t events = count;
   const auto starts_before = [&](TimePs time) {
-    while (agenda.next_time() < time) [[unlikely]] {
-      const TimePs now = agenda.next_time();
-      starts(sources[agenda.next_source()] - count_, now);
+    while (tree.next_time() < time) [[unlikely]] {
+      const TimePs now = tree.next_time();
+      starts(sources[tree.next_source()] - count_, now);
       ++events;
     }
   };
@@ -41,8 +41,8 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   std::size_t settled = 0;  // so many are in order, also of those that come together
   for (std::size_t place = 0; place < count; ++place) {
     if (place + kAhead < count) {  // where a later one is going to be put
-      if (const Lane* const lane = arrival_at(place + kAhead).lane; lane != nullptr)
-        lane->fetch(lane->flying + lane->waiting);
+      if (const PriorityQueue* const queue = arrival_at(place + kAhead).queue; queue != nullptr)
+        queue->fetch(queue->flying + queue->waiting);
     }
     if (place >= settled && place + 1 < count && (keys[place] ^ keys[place + 1]) >> number_bits == 0)
       settled = take_turns(scratch, inputs, place, count, number_bits);
@@ -52,18 +52,18 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
     inputs.served[arrival.input] = ++inputs.clock;
     starts_before(now);
     std::uint32_t onward = arrival.next;
-    if (arrival.lane == nullptr) [[unlikely]] {
+    if (arrival.queue == nullptr) [[unlikely]] {
       if (onward == kPauseFrame) {
-        paused_by(*arrival.flight, link, now);
+        paused_by(*arrival.packet, link, now);
         continue;
       }
-      if (onward == kChosenLater) onward = choose(*arrival.flight, link, now);
+      if (onward == kChosenLater) onward = choose(*arrival.packet, link, now);
       if (onward == kNowhere) {
-        lose(link, *arrival.flight);
+        lose(link, *arrival.packet);
         continue;
       }
     }
-    forward(*arrival.flight, link, onward, now);
+    forward(*arrival.packet, link, onward, now);
   }
   starts_before(end);
   schedule_->rest(process, std::min(next, finish(process, end)));
@@ -77,39 +77,39 @@ std::size_t Links::collect(Scratch& scratch, const std::vector<std::uint32_t>& i
   std::size_t count = 0;
   for (std::uint32_t input = 0; input < inputs.size(); ++input) {
     fetch(inputs, input);
-    Block& block = blocks_[inbound_[inputs[input]]];
-    for (unsigned left = block.flying; left != 0; left &= left - 1) {
+    Port& port = ports_[inbound_[inputs[input]]];
+    for (unsigned left = port.flying; left != 0; left &= left - 1) {
       const auto own = static_cast<unsigned>(std::countr_zero(left));
-      Lane& lane = block.lanes[own];
-      const std::uint32_t flying = lane.flying, mask = lane.capacity - 1;
+      PriorityQueue& queue = port.queues[own];
+      const std::uint32_t flying = queue.flying, mask = queue.capacity - 1;
       scratch.make_room(count + flying);
       std::uint64_t* const keys = scratch.keys.data();
       Arrival* const arrivals = scratch.arrivals.data();
-      Flight* const slots = lane.slots;
-      std::uint32_t place = lane.head, taken = 0;
+      Packet* const slots = queue.slots;
+      std::uint32_t place = queue.head, taken = 0;
       for (; taken < flying; ++taken, ++place, ++count) {
-        Flight& flight = slots[place & mask];
-        const TimePs arrival = flight.arrival;
+        Packet& packet = slots[place & mask];
+        const TimePs arrival = packet.arrival;
         if (arrival >= end) {
           next = std::min(next, arrival);
           break;
         }
         keys[count] = static_cast<std::uint64_t>(arrival - begin) << number_bits | count;
-        const std::uint32_t route = flight.route;
-        if (own == kPauseClass || flight.is_free()) [[unlikely]] {
-          arrivals[count] = {&flight, nullptr, input, own == kPauseClass ? kPauseFrame : kChosenLater};
+        const std::uint32_t route = packet.route;
+        if (own == kPauseClass || packet.is_free()) [[unlikely]] {
+          arrivals[count] = {&packet, nullptr, input, own == kPauseClass ? kPauseFrame : kChosenLater};
           continue;
         }
-        flight.route = route + 1;
+        packet.route = route + 1;
         const std::uint32_t onward = paths_[route + 1];
-        const Block& out = blocks_[onward];
+        const Port& out = ports_[onward];
         __builtin_prefetch(&out, 1);
-        __builtin_prefetch(&out.lanes[own], 1);
-        arrivals[count] = {&flight, &out.lanes[own], input, onward};
+        __builtin_prefetch(&out.queues[own], 1);
+        arrivals[count] = {&packet, &out.queues[own], input, onward};
       }
-      lane.head = place & mask;
-      lane.flying = flying - taken;
-      if (taken == flying) block.flying &= static_cast<std::uint8_t>(~(left & (0u - left)));
+      queue.head = place & mask;
+      queue.flying = flying - taken;
+      if (taken == flying) port.flying &= static_cast<std::uint8_t>(~(left & (0u - left)));
     }
   }
   return count;
@@ -118,16 +118,16 @@ std::size_t Links::collect(Scratch& scratch, const std::vector<std::uint32_t>& i
 // Fetches early what collect is about to read of the inputs after this one.
 void Links::fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const {
   if (input + 3 < inputs.size()) {
-    const Block& block = blocks_[inbound_[inputs[input + 3]]];
-    __builtin_prefetch(&block);
-    __builtin_prefetch(&block.lanes[0]);
+    const Port& port = ports_[inbound_[inputs[input + 3]]];
+    __builtin_prefetch(&port);
+    __builtin_prefetch(&port.queues[0]);
   }
   if (input + 1 < inputs.size()) {
-    const Block& block = blocks_[inbound_[inputs[input + 1]]];
-    for (unsigned left = block.flying; left != 0; left &= left - 1) {
-      const Lane& lane = block.lanes[static_cast<unsigned>(std::countr_zero(left))];
-      lane.fetch(0);
-      lane.fetch(2);
+    const Port& port = ports_[inbound_[inputs[input + 1]]];
+    for (unsigned left = port.flying; left != 0; left &= left - 1) {
+      const PriorityQueue& queue = port.queues[static_cast<unsigned>(std::countr_zero(left))];
+      queue.fetch(0);
+      queue.fetch(2);
     }
   }
 }

@@ -7,48 +7,48 @@
 namespace genie::twin {
 namespace {
 
-Flight flight_of(const roce::Packet& packet) {
-  Flight flight;
-  flight.psn = packet.psn & roce::kPsnMask;
-  flight.opcode = packet.opcode;
-  flight.ack_request = packet.ack_request ? 1 : 0;
-  flight.solicited = packet.solicited ? 1 : 0;
-  flight.echo = packet.echo;
-  flight.trimmed = packet.trimmed;
-  flight.port = packet.port & 0x3F;
-  flight.payload_bytes = static_cast<std::uint16_t>(packet.payload_bytes);
+Packet on_wire_of(const roce::Packet& packet) {
+  Packet on_wire;
+  on_wire.psn = packet.psn & roce::kPsnMask;
+  on_wire.opcode = packet.opcode;
+  on_wire.ack_request = packet.ack_request ? 1 : 0;
+  on_wire.solicited = packet.solicited ? 1 : 0;
+  on_wire.echo = packet.echo;
+  on_wire.trimmed = packet.trimmed;
+  on_wire.port = packet.port & 0x3F;
+  on_wire.payload_bytes = static_cast<std::uint16_t>(packet.payload_bytes);
   if (roce::has_aeth(packet.opcode)) {
-    flight.value = packet.msn << 8 | packet.syndrome;
+    on_wire.value = packet.msn << 8 | packet.syndrome;
   } else {
-    flight.value = roce::has_immediate(packet.opcode)                       ? packet.immediate
-                   : roce::plain(packet.opcode) == roce::Opcode::kWriteOnly ? fifo_tag(packet.remote_address)
-                                                                            : packet.message_bytes;
+    on_wire.value = roce::has_immediate(packet.opcode)                       ? packet.immediate
+                    : roce::plain(packet.opcode) == roce::Opcode::kWriteOnly ? fifo_tag(packet.remote_address)
+                                                                             : packet.message_bytes;
   }
-  return flight;
+  return on_wire;
 }
 
-roce::Packet packet_of(const Flight& flight) {
+roce::Packet packet_of(const Packet& on_wire) {
   roce::Packet packet;
-  packet.opcode = flight.opcode;
-  packet.psn = flight.psn;
-  packet.ack_request = flight.ack_request != 0;
-  packet.solicited = flight.solicited != 0;
-  packet.congested = flight.congested != 0;
-  packet.echo = flight.echo;
-  packet.trimmed = flight.trimmed != 0;
-  packet.port = flight.port;
-  packet.payload_bytes = flight.payload_bytes;
-  if (roce::has_aeth(flight.opcode)) {
-    packet.syndrome = static_cast<std::uint8_t>(flight.value & 0xFF);
-    packet.msn = flight.value >> 8;
-  } else if (roce::has_immediate(flight.opcode)) {
-    packet.immediate = flight.value;
-    packet.message_bytes = flight.payload_bytes;  // of a message of one packet
-  } else if (roce::plain(flight.opcode) == roce::Opcode::kWriteOnly) {
-    packet.remote_address = fifo_address(flight.value);
-    packet.message_bytes = flight.payload_bytes;
+  packet.opcode = on_wire.opcode;
+  packet.psn = on_wire.psn;
+  packet.ack_request = on_wire.ack_request != 0;
+  packet.solicited = on_wire.solicited != 0;
+  packet.congested = on_wire.ce != 0;
+  packet.echo = on_wire.echo;
+  packet.trimmed = on_wire.trimmed != 0;
+  packet.port = on_wire.port;
+  packet.payload_bytes = on_wire.payload_bytes;
+  if (roce::has_aeth(on_wire.opcode)) {
+    packet.syndrome = static_cast<std::uint8_t>(on_wire.value & 0xFF);
+    packet.msn = on_wire.value >> 8;
+  } else if (roce::has_immediate(on_wire.opcode)) {
+    packet.immediate = on_wire.value;
+    packet.message_bytes = on_wire.payload_bytes;  // of a message of one packet
+  } else if (roce::plain(on_wire.opcode) == roce::Opcode::kWriteOnly) {
+    packet.remote_address = fifo_address(on_wire.value);
+    packet.message_bytes = on_wire.payload_bytes;
   } else {
-    packet.message_bytes = flight.value;
+    packet.message_bytes = on_wire.value;
   }
   return packet;
 }
@@ -59,9 +59,9 @@ roce::Packet packet_of(const Flight& flight) {
 struct Simulator::Hosts {
   Simulator& twin;
   Process& process;
-  void received(const Flight& flight) { twin.receive(process, flight); }
-  void coming(const Flight& flight) {
-    if (flight.connection != kPauseFrame) twin.queue_pairs_[flight.connection].fetch();
+  void received(const Packet& on_wire) { twin.receive(process, on_wire); }
+  void coming(const Packet& on_wire) {
+    if (on_wire.connection != kPauseFrame) twin.queue_pairs_[on_wire.connection].fetch();
   }
   void resumed(std::uint32_t link) {
     if (twin.nic_of_link_[link] != kNoNic) twin.wake(process, twin.nic_of_link_[link]);
@@ -76,7 +76,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       spread_(spread),
       host_of_rank_(std::move(host_of_rank)),
       seed_(seed),
-      capable_(congestion::needs_marks(config.congestion.control) || config.recycle_ports),
+      sends_ect_(congestion::needs_marks(config.congestion.control) || config.recycle_ports),
       asks_telemetry_(congestion::needs_telemetry(config.congestion.control)),
       links_(network, schedule_, seed),
       threads_(asks_telemetry_ ? 1 : threads),
@@ -138,7 +138,7 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events, TimePs un
     calendar.each(window, first, end, [&](std::uint32_t process) {
       own_events += play(process, time, events);
       own_failed |= !processes_[process].errors.empty();
-      all &= schedule_.agenda(process).next_time() >= time;
+      all &= schedule_.tree(process).next_time() >= time;
     });
     return all;
   };
@@ -147,7 +147,7 @@ void Simulator::run_thread(std::uint32_t thread, std::uint64_t events, TimePs un
     calendar.leave(window);
     return all;
   };
-  // What a neighbourhood does in a window is felt in others in the second after it at the earliest: switches
+  // What a region does in a window is felt in others in the second after it at the earliest: switches
   // are between them. So each plays both windows while its state is near, when those switches have played the
   // first, and they play the second after it.
   const auto play_both = [&](std::uint64_t window) {
@@ -239,15 +239,15 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
     process.events += events;
     return events;
   }
-  Agenda& agenda = schedule_.agenda(number);
+  TournamentTree& tree = schedule_.tree(number);
   const std::uint32_t* sources = schedule_.sources(number);
   std::uint64_t count = 0;
-  for (; agenda.next_time() < end && count < most && process.errors.empty(); ++count) {
-    process.now = agenda.next_time();
-    const std::uint32_t at = agenda.next_source(), source = sources[at];
+  for (; tree.next_time() < end && count < most && process.errors.empty(); ++count) {
+    process.now = tree.next_time();
+    const std::uint32_t at = tree.next_source(), source = sources[at];
     if (source < links_.links()) {
       Hosts hosts{*this, process};
-      links_.arrive(source, process.now, agenda, at, hosts);
+      links_.arrive(source, process.now, tree, at, hosts);
     } else {
       handle(process, source);
     }
@@ -258,7 +258,7 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
     }
   }
   process.events += count;
-  schedule_.rest(number, links_.finish(number, std::min(end, agenda.next_time())));
+  schedule_.rest(number, links_.finish(number, std::min(end, tree.next_time())));
   return count;
 }
 
@@ -285,31 +285,31 @@ void Simulator::handle(Process& process, std::uint32_t source) {
   }
 }
 
-void Simulator::receive(Process& process, const Flight& flight) {
-  Sink sink{*this, process, flight.connection};
-  HostQueuePair& connection = queue_pairs_[flight.connection];
-  if (flight.trimmed != 0 && roce::is_request(flight.opcode)) [[unlikely]] {
-    links_.telemetry().give(flight.telemetry);
-    return connection.queue_pair.receive_trimmed(flight.psn, sink);
+void Simulator::receive(Process& process, const Packet& on_wire) {
+  Sink sink{*this, process, on_wire.connection};
+  HostQueuePair& connection = queue_pairs_[on_wire.connection];
+  if (on_wire.trimmed != 0 && roce::is_request(on_wire.opcode)) [[unlikely]] {
+    links_.telemetry().give(on_wire.telemetry);
+    return connection.queue_pair.receive_trimmed(on_wire.psn, sink);
   }
-  if (flight.opcode == roce::Opcode::kCnp && network_->notification_latency > 0) [[unlikely]]
+  if (on_wire.opcode == roce::Opcode::kCnp && network_->notification_latency > 0) [[unlikely]]
     return later(connection.rank, {.time = process.now + network_->notification_latency,
                                    .kind = Later::Kind::kNotification,
                                    .order = 0,
-                                   .place = flight.connection});
+                                   .place = on_wire.connection});
   TelemetryPool& pool = links_.telemetry();
   const congestion::Telemetry* told = nullptr;
-  if (flight.telemetry != 0) [[unlikely]] {
-    if (flight.opcode == roce::Opcode::kAcknowledge) {
-      told = &pool.at(flight.telemetry);
+  if (on_wire.telemetry != 0) [[unlikely]] {
+    if (on_wire.opcode == roce::Opcode::kAcknowledge) {
+      told = &pool.at(on_wire.telemetry);
     } else {
       pool.give(connection.telemetry);
-      connection.telemetry = flight.telemetry;  // for the acknowledgement
+      connection.telemetry = on_wire.telemetry;  // for the acknowledgement
     }
   }
-  connection.queue_pair.receive(packet_of(flight), process.now, sink, told);
+  connection.queue_pair.receive(packet_of(on_wire), process.now, sink, told);
   if (told != nullptr) [[unlikely]]
-    pool.give(flight.telemetry);
+    pool.give(on_wire.telemetry);
 }
 
 void Simulator::port_free(Process& process, std::uint32_t number) {
@@ -348,23 +348,23 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
                                     : connection.queue_pair.take_data(process.now, packet, sink);
     if (connection.queue_pair.has_control()) nic.port.mark_control(pick.id, process.now);
     if (!taken) continue;
-    Flight flight = flight_of(packet);
-    flight.connection = connection.peer;
-    flight.route = config_.spray > 1 ? sprayed_routes_[connection.sprayed + packet.port] : connection.route;
-    flight.lane = (pick.control ? network_->control_class : network_->data_class) & 7u;
-    flight.capable = !pick.control && capable_;
-    if (!pick.control && connection.is_free) flight.route = Flight::kFree | nic.link;
-    if (asks_telemetry_) flight.telemetry = pick.control ? connection.telemetry : links_.telemetry().take();
+    Packet on_wire = on_wire_of(packet);
+    on_wire.connection = connection.peer;
+    on_wire.route = config_.spray > 1 ? sprayed_routes_[connection.sprayed + packet.port] : connection.route;
+    on_wire.priority = (pick.control ? network_->control_class : network_->data_class) & 7u;
+    on_wire.ect = !pick.control && sends_ect_;
+    if (!pick.control && connection.is_free) on_wire.route = Packet::kFree | nic.link;
+    if (asks_telemetry_) on_wire.telemetry = pick.control ? connection.telemetry : links_.telemetry().take();
     if (pick.control) connection.telemetry = 0;
-    const std::uint32_t wire_bytes = links_.wire_bytes_of(flight);
+    const std::uint32_t wire_bytes = links_.wire_bytes_of(on_wire);
     TimePs serialisation = links_.occupancy(nic.link, wire_bytes, process.now);
     if (nic.limited) [[unlikely]]
-      serialisation = std::max(serialisation, network_->nic.occupancy(flight.payload_bytes));
+      serialisation = std::max(serialisation, network_->nic.occupancy(on_wire.payload_bytes));
     TimePs departure = nic.port.depart(process.now, serialisation);
     const TimePs begin = links_.has_bucket(nic.link) ? departure : departure - serialisation;
     bool lost = false;
     if (!pick.control) {
-      flight.paced = begin > nic.busy_until && begin == connection.queue_pair.data_from();
+      on_wire.paced = begin > nic.busy_until && begin == connection.queue_pair.data_from();
       connection.queue_pair.departed(wire_bytes, begin);
       if (connection.queue_pair.has_data())
         nic.port.mark_more(pick.id, false, connection.queue_pair.data_from());
@@ -377,8 +377,8 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
     }
     if (keep_trace_)
       process.trace.push_back({departure, connection.rank, connection.peer_rank, packet, lost});
-    if (!lost) links_.launch(nic.link, flight, wire_bytes, begin);
-    if (lost) links_.telemetry().give(flight.telemetry);
+    if (!lost) links_.launch(nic.link, on_wire, wire_bytes, begin);
+    if (lost) links_.telemetry().give(on_wire.telemetry);
     if (nic.retries) [[unlikely]]
       departure = nic.port.keep(links_.busy_until(nic.link));
     if (departure > process.now) {

@@ -15,8 +15,8 @@
 #include "roce/nic_port.hpp"
 #include "roce/queue_pair.hpp"
 #include "twin/fabric/network.hpp"
-#include "twin/fabric/ways.hpp"
-#include "twin/kernel/neighbourhoods.hpp"
+#include "twin/fabric/paths.hpp"
+#include "twin/kernel/regions.hpp"
 #include "twin/kernel/schedule.hpp"
 #include "twin/levels/planned_packets.hpp"
 #include "twin/network/links.hpp"
@@ -161,7 +161,7 @@ class Simulator {
   std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
   std::uint32_t nic_of(std::uint32_t link);
   void handle(Process& process, std::uint32_t source);
-  void receive(Process& process, const Flight& flight);
+  void receive(Process& process, const Packet& on_wire);
   void port_free(Process& process, std::uint32_t nic);
   void wake(Process& process, std::uint32_t nic);
   void expect(const Process& process, Nic& nic);
@@ -172,7 +172,7 @@ class Simulator {
   void apply_changes(TimePs now);
   void reroute(TimePs now);
   void set_sprayed_routes(const HostQueuePair& connection);
-  std::vector<std::uint32_t> ways_of(std::uint32_t id) const;
+  std::vector<std::uint32_t> routes_of(std::uint32_t id) const;
   void do_later(Process& process, std::int32_t rank, const Later& later);
   void later(std::int32_t rank, Later entry);
   std::uint32_t keep(std::int32_t rank, const Delayed& delayed);
@@ -185,7 +185,7 @@ class Simulator {
   roce::SpreadConfig spread_;
   std::vector<std::int32_t> host_of_rank_;
   std::uint64_t seed_;
-  bool capable_;         // data may be marked
+  bool sends_ect_;       // data may be marked
   bool asks_telemetry_;  // of the ports on its way
   Schedule schedule_;
   Links links_;

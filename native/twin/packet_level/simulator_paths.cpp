@@ -63,22 +63,22 @@ void Simulator::set_sprayed_routes(const HostQueuePair& connection) {
 }
 
 // The routes of a connection and of its answers.
-std::vector<std::uint32_t> Simulator::ways_of(std::uint32_t id) const {
-  std::vector<std::uint32_t> ways;
+std::vector<std::uint32_t> Simulator::routes_of(std::uint32_t id) const {
+  std::vector<std::uint32_t> routes;
   for (const std::uint32_t end : {id, queue_pairs_[id].peer}) {
-    ways.push_back(queue_pairs_[end].route);
+    routes.push_back(queue_pairs_[end].route);
     for (std::uint32_t place = 0; config_.spray > 1 && place < config_.spray; ++place)
-      ways.push_back(sprayed_routes_[queue_pairs_[end].sprayed + place]);
+      routes.push_back(sprayed_routes_[queue_pairs_[end].sprayed + place]);
   }
-  return ways;
+  return routes;
 }
 
 std::vector<std::uint32_t> Simulator::dead_links() const {
   std::vector<std::uint32_t> dead;
   for (const Process& process : processes_) {
     for (const std::uint32_t id : process.given_up) {
-      for (const std::uint32_t way : ways_of(id)) {
-        for (std::uint32_t at = way;; ++at) {
+      for (const std::uint32_t route : routes_of(id)) {
+        for (std::uint32_t at = route;; ++at) {
           const std::uint32_t link = links_.link_at(at);
           const auto is_told = [&](std::uint32_t one) {
             return std::find(dead.begin(), dead.end(), one) != dead.end();

@@ -15,7 +15,7 @@ void Simulator::divide() {
   std::vector<Cable> cables;
   for (std::uint32_t link = 0; link < links_.links(); ++link)
     cables.push_back({links_.source_of(link), links_.target_of(link), links_.lookahead(link) < kLeast});
-  Neighbourhoods found = neighbourhoods_of(network_->hosts, network_->nodes, cables);
+  Regions found = regions_of(network_->hosts, network_->nodes, cables);
   process_of_node_ = std::move(found.process_of_node);
   turns_ = std::move(found.turns);
   processes_.resize(found.processes);
@@ -79,7 +79,7 @@ void Simulator::plan_sources() {
   };
   std::vector<std::uint32_t> nodes(processes_.size());
   for (const std::uint32_t process : process_of_node_) ++nodes[process];
-  const auto is_alone = [&](std::int32_t node) {  // a switch that is a process: its arrivals have no agenda
+  const auto is_alone = [&](std::int32_t node) {  // a switch that is a process: its arrivals have no tree
     return node >= network_->hosts && nodes[process_of_node_[index(node)]] == 1;
   };
   const auto ranks = static_cast<std::uint32_t>(walkers_.size());

@@ -1,4 +1,4 @@
-#include "twin/kernel/neighbourhoods.hpp"
+#include "twin/kernel/regions.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -56,7 +56,7 @@ std::vector<Place> places_of(std::int32_t hosts, std::int32_t nodes, const std::
   return places;
 }
 
-// By node: the neighbourhood that processes up to a tier make, -1 of a process above it. Tiers are by
+// By node: the region that processes up to a tier make, -1 of a process above it. Tiers are by
 // process.
 Nodes joined_up_to(std::int32_t most, const Nodes& tier, Sets processes, const std::vector<Cable>& cables) {
   Sets near = processes;
@@ -81,7 +81,7 @@ void take_turns(std::uint32_t first, std::uint32_t end, std::size_t most, const 
     return;
   }
   const Nodes& within = joined[most - 1];
-  std::uint32_t above = first;  // where what joins the neighbourhoods begins
+  std::uint32_t above = first;  // where what joins the regions begins
   while (above < end && within[above] >= 0) ++above;
   if (above < end) turns.push_back({above, end, 0});
   for (std::uint32_t from = first, to = first; from < above; from = to) {
@@ -93,7 +93,7 @@ void take_turns(std::uint32_t first, std::uint32_t end, std::size_t most, const 
 
 }  // namespace
 
-Neighbourhoods neighbourhoods_of(std::int32_t hosts, std::int32_t nodes, const std::vector<Cable>& cables) {
+Regions regions_of(std::int32_t hosts, std::int32_t nodes, const std::vector<Cable>& cables) {
   Sets processes(nodes);
   for (const Cable& cable : cables) {
     if (cable.timeless) processes.join(cable.a, cable.b);
@@ -119,7 +119,7 @@ Neighbourhoods neighbourhoods_of(std::int32_t hosts, std::int32_t nodes, const s
     }
     return places[index(a)].host < places[index(b)].host;
   });
-  Neighbourhoods found;
+  Regions found;
   Nodes number(index(nodes), -1), first_of;  // of a process: its number; by number: its first node
   for (const std::int32_t node : order) {
     const std::int32_t process = processes.of(node);

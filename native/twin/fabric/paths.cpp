@@ -1,4 +1,4 @@
-#include "twin/fabric/ways.hpp"
+#include "twin/fabric/paths.hpp"
 
 #include <algorithm>
 
@@ -90,7 +90,7 @@ void find_path(const Network& network, const Routes& routes, std::int32_t from, 
   }
   while (node != to) {
     choices.clear();
-    network.each_way(routes, node, to, [&](std::uint32_t link) { choices.push_back(link); });
+    network.each_next_hop(routes, node, to, [&](std::uint32_t link) { choices.push_back(link); });
     if (choices.empty()) return path.clear();
     // Differs from switch to switch.
     path.push_back(

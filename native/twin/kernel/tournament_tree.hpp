@@ -13,10 +13,10 @@
 
 namespace genie::twin {
 
-class Agenda {
+class TournamentTree {
  public:
   // The times of the first `often` sources change more often than those of the others.
-  explicit Agenda(std::uint32_t sources = 0, std::uint32_t often = 0)
+  explicit TournamentTree(std::uint32_t sources = 0, std::uint32_t often = 0)
       : often_(often), often_size_(size_of(often)), others_size_(size_of(sources - often)) {
     nodes_.assign(2 * (std::size_t{often_size_} + others_size_), Node{kNever, 0});
     for (std::uint32_t source = 0; source < sources; ++source) nodes_[place_of(source)].source = source;

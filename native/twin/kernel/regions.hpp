@@ -16,16 +16,16 @@ struct Turn {
   std::uint32_t first, end, window;
 };
 
-struct Neighbourhoods {
+struct Regions {
   std::vector<std::uint32_t> process_of_node;
   std::uint32_t processes = 0;
   std::vector<Turn> turns;
 };
 
-// Hosts are the first nodes. A neighbourhood of tier t is what nodes up to t links from the nearest host
-// join; others are reached by nodes of higher tiers alone. Processes of a neighbourhood follow one another,
-// whatever its tier: first smaller neighbourhoods in it, then what joins them. In the order of `turns` nobody
+// Hosts are the first nodes. A region of tier t is what nodes up to t links from the nearest host
+// join; others are reached by nodes of higher tiers alone. Processes of a region follow one another,
+// whatever its tier: first smaller regions in it, then what joins them. In the order of `turns` nobody
 // plays a window before all its neighbours have played the one before.
-Neighbourhoods neighbourhoods_of(std::int32_t hosts, std::int32_t nodes, const std::vector<Cable>& cables);
+Regions regions_of(std::int32_t hosts, std::int32_t nodes, const std::vector<Cable>& cables);
 
 }  // namespace genie::twin

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "twin/kernel/neighbourhoods.hpp"
+#include "twin/kernel/regions.hpp"
 
 namespace {
 
@@ -37,7 +37,7 @@ Drawn draw(Random& random) {
 }
 
 void check_turns(const Drawn& drawn, const std::string& context) {
-  const Neighbourhoods found = neighbourhoods_of(drawn.hosts, drawn.nodes, drawn.cables);
+  const Regions found = regions_of(drawn.hosts, drawn.nodes, drawn.cables);
   const std::vector<std::uint32_t>& process = found.process_of_node;
   CHECK_IN(process.size() == static_cast<std::size_t>(drawn.nodes), context);
   CHECK_IN(std::set<std::uint32_t>(process.begin(), process.end()).size() == found.processes, context);
@@ -73,7 +73,7 @@ void nobody_plays_too_early() {
 void a_leaf_plays_both_windows_at_once() {
   const std::vector<Cable> cables{{0, 4, false}, {1, 4, false}, {2, 5, false},
                                   {3, 5, false}, {4, 6, false}, {5, 6, false}};
-  const Neighbourhoods found = neighbourhoods_of(4, 7, cables);
+  const Regions found = regions_of(4, 7, cables);
   const std::vector<std::uint32_t> process{0, 2, 3, 5, 1, 4, 6};
   CHECK(found.process_of_node == process);
   const std::vector<std::vector<std::uint32_t>> turns{{6, 7, 0}, {0, 3, 0}, {0, 3, 1},
