@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/index.hpp"
 #include "twin/network/links.hpp"
 
 namespace genie::twin {
@@ -21,7 +22,7 @@ void Links::set_cut_through(std::uint32_t number) {
   Port& port = ports_[number];
   port.flags &= static_cast<std::uint8_t>(~kCutThrough);
   if (!network_->cut_through || port.to_host || number >= network_->link_rate_bps.size()) return;
-  const std::vector<std::uint32_t>& ports = switches_[static_cast<std::size_t>(targets_[number])].ports;
+  const std::vector<std::uint32_t>& ports = ports_of_node_[index(targets_[number])];
   const std::vector<std::int64_t>& built = network_->link_rate_bps;
   const bool fits = std::all_of(ports.begin(), ports.end(), [&](std::uint32_t own) {
     return built[own] > 0 && built[own] <= built[number] && ports_[own].rate_bps <= port.rate_bps &&
@@ -39,7 +40,7 @@ void Links::set_bucket(std::uint32_t number, std::int64_t rate_bps, TimePs now) 
   if (bucket.due > now) bucket.due = now + std::llround(static_cast<double>(bucket.due - now) * slower);
   if ((port.flags & kDown) != 0) return;
   port.free = now;  // what is next waits for its tokens anew
-  if (port.node < network_->hosts || !has_start_events(port, switch_of(port))) return;
+  if (port.node < network_->hosts || !has_start_events(port)) return;
   schedule_->set(count_ + number, kNever);
   expect_start(port, number, now);
 }
@@ -76,8 +77,7 @@ void Links::apply(const Change& change, TimePs now) {
       port.free = now;
       // What its source could not say meanwhile.
       for (std::uint32_t own = 0; own < kPauseClass; ++own) {
-        if (ingress_[std::size_t{change.number ^ 1} * kClasses + own].pausing)
-          tell(change.number ^ 1, own, true, now);
+        if (buffers_.is_pausing(change.number ^ 1, own)) tell(change.number ^ 1, own, true, now);
       }
       return;
     case Change::Kind::kDown:
@@ -93,14 +93,13 @@ void Links::take_down(std::uint32_t number, TimePs now) {
   port.flags |= kDown;  // no pause frame is sent by it any more
   port.free = kNever;
   if ((port.flags & kErrors) != 0) errors_[number].until = now;  // nothing is replayed
-  Switch& node = switch_of(port);
   for (std::uint32_t own = 0; own < kClasses; ++own) {
     PriorityQueue& queue = port.queues[own];
     for (std::uint32_t place = queue.flying; place < queue.flying + queue.waiting; ++place) {
       const Packet& packet = queue.at(place);
       if (packet.connection == kPauseFrame) continue;
       const std::uint32_t wire_bytes = wire_bytes_of(packet);
-      if (node.shared_bytes > 0) release(node, ingress_of(packet), own, wire_bytes, now);
+      if (buffers_.is_shared(port.node)) release(port.node, ingress_of(packet), own, wire_bytes, now);
       drop(number, packet, wire_bytes);
     }
     queue.waiting = 0;
@@ -116,16 +115,8 @@ void Links::take_down(std::uint32_t number, TimePs now) {
   port.waiting_bytes = 0;
   port.paused = 0;
   if ((port.flags & kToSwitch) == 0) schedule_->set(number, kNever);
-  if (port.node >= network_->hosts && has_start_events(port, node)) schedule_->set(count_ + number, kNever);
-  // Its target asks nobody to pause by the cable that is cut.
-  Switch& target = switches_[static_cast<std::size_t>(targets_[number])];
-  for (std::uint32_t own = 0; own < kClasses; ++own) {
-    Ingress& in = ingress_[std::size_t{number} * kClasses + own];
-    if (!in.pausing) continue;
-    in.pausing = false;
-    counters_[number].paused_ps += now - in.paused_since;
-    --target.pausing;
-  }
+  if (port.node >= network_->hosts && has_start_events(port)) schedule_->set(count_ + number, kNever);
+  buffers_.forget_pauses(targets_[number], number, now);
   lift_pauses(number, now);
 }
 

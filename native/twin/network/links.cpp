@@ -16,19 +16,23 @@ constexpr std::uint32_t kPauseBytes = 64, kFramingBytes = 18;
 }  // namespace
 
 Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
-    : network_(&network), routes_(&network.routes.front()), schedule_(&schedule), seed_(seed) {
+    : network_(&network),
+      routes_(&network.routes.front()),
+      schedule_(&schedule),
+      seed_(seed),
+      count_(static_cast<std::uint32_t>(network.links() + network.hosts)),
+      buffers_(network, count_) {
   const std::size_t cables = network.link_source.size(), hosts = index(network.hosts);
-  count_ = static_cast<std::uint32_t>(cables + hosts);  // the network's, then one from each host to itself
   ports_.resize(count_);
   inbound_.resize(count_);
   targets_.resize(count_);
-  ingress_.resize(std::size_t{count_} * kClasses);
   counters_.resize(count_);
   buckets_.resize(count_);
-  deficit_bytes_.resize(count_);
+  round_robins_.resize(count_);
   lost_.resize(count_);
-  switches_.resize(index(network.nodes));
+  ports_of_node_.resize(index(network.nodes));
   balancers_.resize(index(network.nodes));
+  for (std::int32_t node = 0; node < network.nodes; ++node) balancers_[index(node)].set_node(node);
   for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode)
     header_bytes_[opcode] =
         static_cast<std::uint16_t>(frame_header_bytes(network, static_cast<roce::Opcode>(opcode)));
@@ -50,7 +54,7 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
     if (source < network.hosts) {
       ports_[cables + index(source)].rate_bps = port.rate_bps;
     } else {
-      switches_[index(source)].ports.push_back(number);
+      ports_of_node_[index(source)].push_back(number);
       if (const std::int64_t minimum = network.link_ecn[number].minimum_bytes; minimum >= 0)
         port.unmarked_bytes = minimum;
     }
@@ -73,8 +77,6 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   }
   for (std::uint32_t number = 0; number < network.link_errors.size(); ++number)
     set_errors(number, network.link_errors[number]);
-  for (std::size_t node = hosts; node < switches_.size(); ++node)
-    switches_[node].shared_bytes = network.shared_bytes[node];
 }
 
 TimePs Links::lookahead(std::uint32_t number) const {
@@ -91,7 +93,7 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
   for (const std::uint32_t process : process_of_node) ++nodes[process];
   waiting_.assign(schedule_->processes(), {});
   inputs_.assign(schedule_->processes(), {});
-  scratch_.resize(schedule_->threads());
+  batches_.resize(schedule_->threads());
   arenas_.resize(schedule_->threads());
   mailboxes_.resize(std::size_t{schedule_->threads()} * schedule_->threads());
   for (std::uint32_t number = 0; number < count_; ++number) {
@@ -124,6 +126,7 @@ LinkCounters Links::totals(std::uint32_t number) const {
   counters.dropped += lost_[number].packets;
   counters.dropped_bytes += lost_[number].bytes;
   if (!errors_.empty()) counters.replays = errors_[number].replays;
+  counters.paused_ps = buffers_.paused_ps(number);
   counters.packets = ports_[number].packets;
   counters.bytes = ports_[number].bytes;
   counters.longest_queue_bytes = std::max(counters.longest_queue_bytes, ports_[number].longest_bytes);
@@ -140,10 +143,7 @@ LinkCounters Links::look(std::uint32_t number, TimePs now) {
     counters.bytes -=
         std::min(counters.bytes, static_cast<std::uint64_t>(congestion::bytes_in(port.rate_bps, left)));
   }
-  for (std::uint32_t own = 0; own < kPauseClass; ++own) {
-    const Ingress& in = ingress_[std::size_t{number} * kClasses + own];
-    if (in.pausing) counters.paused_ps += now - in.paused_since;
-  }
+  counters.paused_ps += buffers_.pausing_ps(number, now);
   counters_[number].longest_queue_bytes = counters.longest_queue_bytes;
   counters.longest_queue_bytes = std::exchange(port.longest_bytes, 0);
   return counters;
@@ -193,19 +193,19 @@ void Links::take_mail(std::uint32_t thread) {
 
 void Links::wait(Port& port, std::uint32_t number, const Packet& packet, std::uint32_t ingress,
                  std::uint32_t wire_bytes, TimePs now) {
-  Switch& node = switch_of(port);
   // A header that is left of a packet has the buffer of its own class: data has filled the port's.
   const std::int64_t before =
       packet.trimmed != 0 ? port.queues[packet.priority].waiting_bytes : port.waiting_bytes;
   const bool full = port.buffer_bytes >= 0 && before + wire_bytes > port.buffer_bytes;
   if (const bool down = (port.flags & kDown) != 0;
-      down || full || (node.shared_bytes > 0 && !admit(node, ingress, packet.priority, wire_bytes, now))) {
+      down || full ||
+      (buffers_.is_shared(port.node) && !admit(port.node, ingress, packet.priority, wire_bytes, now))) {
     if (down || !network_->trims || !trim(packet, ingress, number, now)) drop(number, packet, wire_bytes);
     return;
   }
   put(port, number, packet, wire_bytes);
   port.longest_bytes = std::max(port.longest_bytes, port.waiting_bytes);
-  if (has_start_events(port, node)) expect_start(port, number, now);
+  if (has_start_events(port)) expect_start(port, number, now);
 }
 
 // The next start of a port has an event.
@@ -224,7 +224,7 @@ void Links::starts(std::uint32_t number, TimePs now) {
   Port& port = ports_[number];
   while (port.free <= now && (port.waiting & ~port.paused) != 0) start_next(port, number);
   schedule_->set(count_ + number, kNever);
-  if (has_start_events(port, switch_of(port))) expect_start(port, number, now);
+  if (has_start_events(port)) expect_start(port, number, now);
 }
 
 TimePs Links::finish(std::uint32_t process, TimePs end) {
@@ -284,8 +284,7 @@ void Links::start_next(Port& port, std::uint32_t number) {
     if (packet.ect != 0 && queue.waiting_bytes > port.unmarked_bytes &&
         is_marked(number, port, queue.waiting_bytes))
       packet.ce = 1;
-    if (Switch& node = switch_of(port); node.shared_bytes > 0)
-      release(node, ingress_of(packet), own, wire_bytes, at);
+    if (buffers_.is_shared(port.node)) release(port.node, ingress_of(packet), own, wire_bytes, at);
   }
   if (packet.telemetry != 0) [[unlikely]]
     describe(port, number, packet, at);
@@ -301,23 +300,27 @@ void Links::start_next(Port& port, std::uint32_t number) {
   tell_target(port, number, own, arrival);
 }
 
-// Deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), whose quantum is proportional to the weight.
 std::uint32_t Links::next_weighted(Port& port, std::uint32_t number, unsigned ready) {
-  std::array<std::int64_t, kClasses>& deficit = deficit_bytes_[number];
-  while (true) {
-    const std::uint32_t own = port.turn;
-    if ((ready >> own & 1) != 0) {
-      const std::int64_t size = wire_bytes_of(port.queues[own].at(port.queues[own].flying));
-      if (deficit[own] >= size) {
-        deficit[own] -= size;
-        return own;
-      }
-    } else {
-      deficit[own] = 0;
-    }
-    port.turn = (own + 1) % kClasses;
-    deficit[port.turn] += network_->weight_bytes[port.turn];
-  }
+  return round_robins_[number].next(ready, network_->weight_bytes, [&](std::uint32_t own) {
+    const PriorityQueue& queue = port.queues[own];
+    return static_cast<std::int64_t>(wire_bytes_of(queue.at(queue.flying)));
+  });
+}
+
+// By which of several equally short next hops a packet goes on from the end of `ingress`.
+std::uint32_t Links::choose(Packet& packet, std::uint32_t ingress, TimePs now) {
+  const std::int32_t node = targets_[ingress], host = host_of_connection_[packet.connection];
+  packet.route = Packet::kFree | ingress;
+  LoadBalancer& balancer = balancers_[index(node)];
+  std::vector<std::uint32_t>& next_hops = balancer.next_hops();
+  next_hops.clear();
+  network_->each_next_hop(*routes_, node, host, [&](std::uint32_t link) { next_hops.push_back(link); });
+  if (next_hops.empty()) return kNowhere;
+  if (next_hops.size() == 1) return next_hops[0];
+  return balancer.choose(*network_, packet.connection, seed_, now, [&](std::uint32_t link) {
+    if (ports_[link].waiting != 0) drain(ports_[link], link, now);
+    return backlog(ports_[link], now);
+  });
 }
 
 // Marks as its queue is when a packet leaves it: RED between two thresholds, always above the upper one.

@@ -21,15 +21,17 @@
 #include <utility>
 #include <vector>
 
-#include "core/flat_map.hpp"
 #include "core/time.hpp"
 #include "twin/fabric/network.hpp"
 #include "twin/kernel/huge_pages.hpp"
 #include "twin/kernel/schedule.hpp"
 #include "twin/network/arbitration.hpp"
+#include "twin/network/deficit_round_robin.hpp"
+#include "twin/network/load_balancer.hpp"
 #include "twin/network/packet.hpp"
 #include "twin/network/port.hpp"
 #include "twin/network/ring_arena.hpp"
+#include "twin/network/shared_buffers.hpp"
 #include "twin/network/telemetry.hpp"
 #include "twin/network/token_bucket.hpp"
 
@@ -169,38 +171,6 @@ class Links {
   static constexpr std::uint8_t kBucket = 128;                // a token bucket
   static constexpr std::uint32_t kNowhere = kPauseFrame - 2;  // in place of a link: no way is left
 
-  struct Ingress {  // by link and class: what has come by it and waits in its target
-    std::int64_t bytes = 0, headroom_bytes = 0;
-    TimePs paused_since = 0;
-    bool pausing = false;  // its source has been told to pause
-  };
-  struct alignas(64) Switch {
-    std::int64_t shared_bytes = 0;  // for all; 0: no shared buffer
-    std::int64_t used_bytes = 0;    // of it
-    std::uint32_t pausing = 0;      // (ingress, class) that have been told to pause
-    std::vector<std::uint32_t> ports;
-  };
-  struct Arrival {
-    Packet* packet;
-    const PriorityQueue* queue;  // on which it goes on
-    std::uint32_t input, next;
-  };
-  static constexpr unsigned kBucketBits = 10;
-  struct alignas(64) Scratch {                // of play_switch in one thread, kept for its memory
-    std::vector<std::uint64_t> keys, sorted;  // of one size
-    std::vector<Arrival> arrivals;
-    std::vector<Contender> turns, drawn;  // of one instant
-    std::array<std::uint32_t, (1u << kBucketBits) + 1> places{};
-
-    void make_room(std::size_t count) {
-      if (count <= arrivals.size()) [[likely]]
-        return;
-      const std::size_t size = std::bit_ceil(count);
-      keys.resize(size);
-      sorted.resize(size);
-      arrivals.resize(size);
-    }
-  };
   struct RemotePacket {
     std::uint32_t link;
     Packet packet;
@@ -338,14 +308,9 @@ class Links {
   TimePs backlog(const Port& port, TimePs now) const {
     return std::max<TimePs>(port.free - now, 0) + serialisation_ps(port.waiting_bytes, port.rate_bps);
   }
-  std::size_t collect(Scratch& scratch, const std::vector<std::uint32_t>& inputs, TimePs begin, TimePs end,
+  std::size_t collect(ArrivalBatch& batch, const std::vector<std::uint32_t>& inputs, TimePs begin, TimePs end,
                       unsigned number_bits, TimePs& next);
   void fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const;
-  static void sort_keys(Scratch& scratch, std::size_t count);
-  std::size_t take_turns(Scratch& scratch, Inputs& inputs, std::size_t first, std::size_t count,
-                         unsigned number_bits) const;
-  void draw_turns(Scratch& scratch, const Inputs& inputs, std::size_t first, std::size_t end,
-                  std::uint64_t number_mask) const;
   void set_rate(Port& port, std::int64_t rate_bps) const;
   void set_cut_through(std::uint32_t number);
   void set_errors(std::uint32_t number, const LinkErrors& errors);
@@ -373,33 +338,25 @@ class Links {
   // Strict classes from the highest; then weighted ones.
   std::uint32_t next_class(Port& port, std::uint32_t number) {
     const unsigned ready = port.waiting & ~unsigned{port.paused}, strict = ready & network_->strict_classes;
-    return strict != 0 ? static_cast<std::uint32_t>(std::bit_width(strict)) - 1
-                       : next_weighted(port, number, ready);
+    if (strict != 0) return static_cast<std::uint32_t>(std::bit_width(strict)) - 1;
+    return next_weighted(port, number, ready);
   }
   std::uint32_t next_weighted(Port& port, std::uint32_t number, unsigned ready);
   bool is_marked(std::uint32_t number, Port& port, std::int64_t queued_bytes);
 
-  bool admit(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+  bool admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
              TimePs now);
   // A packet has left the buffer.
-  void release(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+  void release(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
                TimePs now) {
-    Ingress& in = ingress_[std::size_t{ingress} * kClasses + priority];
-    if (in.headroom_bytes != 0 || in.pausing)
-      return release_pausing(node, ingress, priority, wire_bytes, now);
-    const std::int64_t reserve = network_->buffer.reserve_bytes, before = in.bytes;
-    in.bytes -= wire_bytes;
-    node.used_bytes -= std::max(before, reserve) - std::max(in.bytes, reserve);
+    if (buffers_.release(node, ingress, priority, wire_bytes, now)) tell(ingress, priority, false, now);
   }
-  void release_pausing(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
-                       TimePs now);
-  void drain_all(const Switch& node, TimePs now);
-  void watch(const Switch& node);
+  void drain_all(std::int32_t node, TimePs now);
+  void watch(std::int32_t node);
   void tell(std::uint32_t ingress, std::uint32_t priority, bool pause, TimePs now);
   bool paused_by(const Packet& packet, std::uint32_t link, TimePs now);
-  Switch& switch_of(const Port& port) { return switches_[static_cast<std::size_t>(port.node)]; }
-  static bool has_start_events(const Port& port, const Switch& node) {
-    return (port.flags & kInside) != 0 || node.pausing > 0;
+  bool has_start_events(const Port& port) const {
+    return (port.flags & kInside) != 0 || buffers_.is_pausing(port.node);
   }
   void expect_start(const Port& port, std::uint32_t number, TimePs now);
 
@@ -407,14 +364,14 @@ class Links {
   const Routes* routes_;
   Schedule* schedule_;
   std::uint64_t seed_;
-  std::uint32_t count_;                                   // of links
-  std::vector<Port, HugeAllocator<Port>> ports_;          // by link; then far ends of links abroad
-  std::vector<std::uint32_t> inbound_;                    // by link: port in which its packets arrive
-  std::vector<std::int32_t> targets_;                     // by link: node
-  std::vector<Ingress, HugeAllocator<Ingress>> ingress_;  // by link and class
-  std::vector<Switch> switches_;                          // by node
-  std::vector<LinkCounters> counters_;                    // by link
-  std::vector<TokenBucket> buckets_;                      // by link
+  std::uint32_t count_;  // of links: the network's, then one from each host to itself
+  SharedBuffers buffers_;
+  std::vector<Port, HugeAllocator<Port>> ports_;           // by link; then far ends of links abroad
+  std::vector<std::uint32_t> inbound_;                     // by link: port in which its packets arrive
+  std::vector<std::int32_t> targets_;                      // by link: node
+  std::vector<std::vector<std::uint32_t>> ports_of_node_;  // of switches
+  std::vector<LinkCounters> counters_;                     // by link
+  std::vector<TokenBucket> buckets_;                       // by link
   struct Errors {
     std::uint64_t below = 0;  // of 2^64: a number drawn below it corrupts the frame
     TimePs round_trip = -1;   // as LinkErrors has it
@@ -423,27 +380,18 @@ class Links {
     TimePs time = 0, first = 0,
            until = 0;  // of the last frame: its time, the ends of its first and last sending
   };
-  std::vector<Errors> errors_;                                     // by link, where any has some
-  std::vector<std::array<std::int64_t, kClasses>> deficit_bytes_;  // by link, of the weighted classes
-  std::vector<std::vector<std::uint32_t>> waiting_;                // by process: links with packets that wait
-  std::vector<Inputs> inputs_;                                     // by process
-  std::vector<Scratch> scratch_;                                   // by thread
-  std::vector<RingArena> arenas_;                                  // by thread
-  std::vector<Mailbox> mailboxes_;  // by sending thread, then by receiving thread
+  std::vector<Errors> errors_;                       // by link, where any has some
+  std::vector<DeficitRoundRobin> round_robins_;      // by link, of the weighted classes
+  std::vector<std::vector<std::uint32_t>> waiting_;  // by process: links with packets that wait
+  std::vector<InputOrder> inputs_;                   // by process
+  std::vector<ArrivalBatch> batches_;                // by thread
+  std::vector<RingArena> arenas_;                    // by thread
+  std::vector<Mailbox> mailboxes_;                   // by sending thread, then by receiving thread
   struct Lost {
     std::uint64_t packets = 0, bytes = 0;
   };
-  std::vector<Lost> lost_;  // by link, at its end
-  struct Flowlet {
-    TimePs last = 0;
-    std::uint32_t link = 0;
-  };
-  struct Balancer {  // of a switch that picks ways
-    std::uint64_t drawn = 0;
-    std::vector<std::uint32_t> next_hops;  // for the packet at hand
-    FlatMap<Flowlet> flowlets;             // by connection
-  };
-  std::vector<Balancer> balancers_;  // by node
+  std::vector<Lost> lost_;               // by link, at its end
+  std::vector<LoadBalancer> balancers_;  // by node
   std::vector<std::int32_t> host_of_connection_;
   TelemetryPool telemetry_;  // of one thread: who asks for it plays in one
   std::vector<std::uint32_t, HugeAllocator<std::uint32_t>> paths_;

@@ -48,7 +48,6 @@ struct alignas(64) Port {
   std::int64_t rate_bps = 0;
   std::int32_t node = 0;      // that the port belongs to
   std::uint32_t process = 0;  // of that
-  std::uint32_t turn = 0;     // of the weighted classes
   std::uint32_t thread = 0;   // in whose arena the rings are
   std::uint64_t marks_drawn = 0;
   // ECN: a queue so long or shorter marks nothing.

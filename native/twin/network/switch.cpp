@@ -12,15 +12,15 @@ constexpr std::uint32_t kChosenLater = kPauseFrame - 1;  // in place of a link
 }  // namespace
 
 std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
-  Scratch& scratch = scratch_[schedule_->thread_of(process)];
+  ArrivalBatch& batch = batches_[schedule_->thread_of(process)];
   const TimePs begin = end - schedule_->window_ps();
   // A key has an arrival's time since the window's beginning and, below, its number.
   const auto time_bits = static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(end - begin)));
   const unsigned number_bits = 64 - time_bits;
   TimePs next = kNever;
-  Inputs& inputs = inputs_[process];
-  const std::size_t count = collect(scratch, inputs.links, begin, end, number_bits, next);
-  sort_keys(scratch, count);
+  InputOrder& inputs = inputs_[process];
+  const std::size_t count = collect(batch, inputs.links, begin, end, number_bits, next);
+  batch.sort_keys(count);
   TournamentTree& tree = schedule_->tree(process);
   const std::uint32_t* const sources = schedule_->sources(process);
   std::uint64_t events = count;
@@ -31,8 +31,8 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
       ++events;
     }
   };
-  const std::uint64_t* const keys = scratch.keys.data();
-  const Arrival* const arrivals = scratch.arrivals.data();
+  const std::uint64_t* const keys = batch.keys.data();
+  const Arrival* const arrivals = batch.arrivals.data();
   const std::uint64_t number_mask = (std::uint64_t{1} << number_bits) - 1;
   const auto arrival_at = [&](std::size_t place) -> const Arrival& {
     return arrivals[keys[place] & number_mask];
@@ -45,11 +45,11 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
         queue->fetch(queue->flying + queue->waiting);
     }
     if (place >= settled && place + 1 < count && (keys[place] ^ keys[place + 1]) >> number_bits == 0)
-      settled = take_turns(scratch, inputs, place, count, number_bits);
+      settled = inputs.take_turns(batch, place, count, number_bits, seed_);
     const TimePs now = begin + static_cast<TimePs>(keys[place] >> number_bits);
     const Arrival& arrival = arrival_at(place);
     const std::uint32_t link = inputs.links[arrival.input];
-    inputs.served[arrival.input] = ++inputs.clock;
+    inputs.serve(arrival.input);
     starts_before(now);
     std::uint32_t onward = arrival.next;
     if (arrival.queue == nullptr) [[unlikely]] {
@@ -72,7 +72,7 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
 
 // Takes a window's arrivals off their wires, on which nobody puts anything before it is over: until then they
 // stay where they lie. Their number; `next` is when the first after them comes.
-std::size_t Links::collect(Scratch& scratch, const std::vector<std::uint32_t>& inputs, TimePs begin,
+std::size_t Links::collect(ArrivalBatch& batch, const std::vector<std::uint32_t>& inputs, TimePs begin,
                            TimePs end, unsigned number_bits, TimePs& next) {
   std::size_t count = 0;
   for (std::uint32_t input = 0; input < inputs.size(); ++input) {
@@ -82,9 +82,9 @@ std::size_t Links::collect(Scratch& scratch, const std::vector<std::uint32_t>& i
       const auto own = static_cast<unsigned>(std::countr_zero(left));
       PriorityQueue& queue = port.queues[own];
       const std::uint32_t flying = queue.flying, mask = queue.capacity - 1;
-      scratch.make_room(count + flying);
-      std::uint64_t* const keys = scratch.keys.data();
-      Arrival* const arrivals = scratch.arrivals.data();
+      batch.make_room(count + flying);
+      std::uint64_t* const keys = batch.keys.data();
+      Arrival* const arrivals = batch.arrivals.data();
       Packet* const slots = queue.slots;
       std::uint32_t place = queue.head, taken = 0;
       for (; taken < flying; ++taken, ++place, ++count) {
@@ -129,30 +129,6 @@ void Links::fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) c
       queue.fetch(0);
       queue.fetch(2);
     }
-  }
-}
-
-// Sorts the keys: into as many buckets as there are, which leaves nearly nothing to do in each.
-void Links::sort_keys(Scratch& scratch, std::size_t count) {
-  std::uint64_t* keys = scratch.keys.data();
-  if (count > 8) {
-    const auto bits = std::min<unsigned>(static_cast<unsigned>(std::bit_width(count)) - 1, kBucketBits);
-    const unsigned shift = 64 - bits;
-    const std::size_t buckets = std::size_t{1} << bits;
-    std::uint32_t* const places = scratch.places.data();
-    std::fill_n(places, buckets + 1, std::uint32_t{0});
-    for (std::size_t at = 0; at < count; ++at) ++places[(keys[at] >> shift) + 1];
-    for (std::size_t bucket = 1; bucket < buckets; ++bucket) places[bucket] += places[bucket - 1];
-    std::uint64_t* const sorted = scratch.sorted.data();
-    for (std::size_t at = 0; at < count; ++at) sorted[places[keys[at] >> shift]++] = keys[at];
-    scratch.keys.swap(scratch.sorted);
-    keys = sorted;
-  }
-  for (std::size_t at = 1; at < count; ++at) {
-    const std::uint64_t key = keys[at];
-    std::size_t hole = at;
-    for (; hole > 0 && key < keys[hole - 1]; --hole) keys[hole] = keys[hole - 1];
-    keys[hole] = key;
   }
 }
 

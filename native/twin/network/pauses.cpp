@@ -1,77 +1,36 @@
-// What packets of all ports of a switch share: its buffer, with dynamic thresholds (Choudhury and Hahne,
-// 1998), and pauses by class (IEEE 802.1Qbb).
+// Pauses by priority (IEEE 802.1Qbb): when switches send them, and what ports do that are told.
 #include <algorithm>
 
+#include "core/index.hpp"
 #include "twin/network/links.hpp"
 
 namespace genie::twin {
 
 // Whether a packet may wait in a switch; tells who sent it to pause when that takes headroom, or all that the
 // threshold leaves it.
-bool Links::admit(Switch& node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+bool Links::admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
                   TimePs now) {
-  const BufferConfig& buffer = network_->buffer;
-  Ingress& in = ingress_[std::size_t{ingress} * kClasses + priority];
-  const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
-  const auto threshold = [&] { return buffer.threshold_bytes(node.shared_bytes - node.used_bytes); };
-  if (node.pausing == 0) {
-    const std::int64_t most = in.bytes + wire_bytes - buffer.reserve_bytes;
-    if (most < threshold() - wire_bytes) {  // far from anything, by bounds that are upper ones
-      const std::int64_t before = taken();
-      in.bytes += wire_bytes;
-      node.used_bytes += taken() - before;
-      return true;
-    }
-    drain_all(node, now);
-  }
-  const bool lossless = (buffer.lossless >> priority & 1) != 0;
-  const std::int64_t wanted = in.bytes + wire_bytes;
-  if (wanted > buffer.reserve_bytes && wanted - buffer.reserve_bytes > threshold()) {
-    if (!lossless || in.headroom_bytes + wire_bytes > network_->link_headroom_bytes[ingress]) return false;
-    in.headroom_bytes += wire_bytes;
-  } else {
-    const std::int64_t before = taken();
-    in.bytes = wanted;
-    node.used_bytes += taken() - before;
-  }
-  if (lossless && !in.pausing && (in.headroom_bytes > 0 || taken() >= threshold())) {
-    in.pausing = true;
-    in.paused_since = now;
-    if (node.pausing++ == 0) watch(node);
+  if (buffers_.admit_far(node, ingress, priority, wire_bytes)) return true;
+  const bool first = !buffers_.is_pausing(node);
+  if (first) drain_all(node, now);
+  const SharedBuffers::Admission admission = buffers_.admit(node, ingress, priority, wire_bytes, now);
+  if (admission == SharedBuffers::Admission::kTakenAndPause) {
+    if (first) watch(node);
     tell(ingress, priority, true, now);
   }
-  return true;
+  return admission != SharedBuffers::Admission::kNoRoom;
 }
 
-// A packet has left the buffer whose source has been told to pause.
-void Links::release_pausing(Switch& node, std::uint32_t ingress, std::uint32_t priority,
-                            std::uint32_t wire_bytes, TimePs now) {
-  const BufferConfig& buffer = network_->buffer;
-  Ingress& in = ingress_[std::size_t{ingress} * kClasses + priority];
-  const auto taken = [&] { return std::max<std::int64_t>(in.bytes - buffer.reserve_bytes, 0); };
-  const std::int64_t of_headroom = std::min<std::int64_t>(in.headroom_bytes, wire_bytes);
-  in.headroom_bytes -= of_headroom;
-  const std::int64_t before = taken();
-  in.bytes -= wire_bytes - of_headroom;
-  node.used_bytes += taken() - before;
-  if (!in.pausing || in.headroom_bytes > 0) return;
-  const std::int64_t threshold = buffer.threshold_bytes(node.shared_bytes - node.used_bytes);
-  if (taken() > 0 && taken() + buffer.resume_bytes > threshold) return;
-  in.pausing = false;
-  counters_[ingress].paused_ps += now - in.paused_since;
-  --node.pausing;
-  tell(ingress, priority, false, now);
-}
-
-void Links::drain_all(const Switch& node, TimePs now) {
-  for (const std::uint32_t number : node.ports) {
+void Links::drain_all(std::int32_t node, TimePs now) {
+  for (const std::uint32_t number : ports_of_node_[index(node)]) {
     if (ports_[number].waiting != 0) drain(ports_[number], number, now);
   }
 }
 
 // From now on every start at this switch has an event, so that it resumes in time.
-void Links::watch(const Switch& node) {
-  for (const std::uint32_t number : node.ports) expect_start(ports_[number], number, ports_[number].free);
+void Links::watch(std::int32_t node) {
+  for (const std::uint32_t number : ports_of_node_[index(node)])
+    expect_start(ports_[number], number, ports_[number].free);
 }
 
 // A pause frame, or one that ends a pause, to the source of a link: back along its cable.
@@ -93,7 +52,7 @@ void Links::tell(std::uint32_t ingress, std::uint32_t priority, bool pause, Time
     return;
   }
   put(port, number, frame, wire_bytes);
-  if (has_start_events(port, switch_of(port))) expect_start(port, number, now);
+  if (has_start_events(port)) expect_start(port, number, now);
 }
 
 // A pause frame has come by `number`: what is said of the port beside it. True when that may send again.
@@ -108,7 +67,7 @@ bool Links::paused_by(const Packet& frame, std::uint32_t number, TimePs now) {
     port.paused &= static_cast<std::uint8_t>(~bit);
     if ((port.waiting & bit) != 0) port.free = std::max(port.free, now);
   }
-  if (has_start_events(port, switch_of(port))) expect_start(port, other, now);
+  if (has_start_events(port)) expect_start(port, other, now);
   return (port.paused & bit) == 0;
 }
 
@@ -119,7 +78,7 @@ std::vector<std::uint32_t> Links::deadlock() const {
   // From a stuck port to those of the next switch in which its packets are stuck.
   const auto waits_for = [&](std::uint32_t link, unsigned priority) {
     std::vector<std::uint32_t> next;
-    for (const std::uint32_t other : switches_[static_cast<std::size_t>(targets_[link])].ports) {
+    for (const std::uint32_t other : ports_of_node_[index(targets_[link])]) {
       if (!is_stuck(other, priority)) continue;
       const PriorityQueue& queue = ports_[other].queues[priority];
       bool from_link = false;
