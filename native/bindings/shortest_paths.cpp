@@ -1,5 +1,5 @@
 // genie_core.ShortestPaths: the routes of a network.
-#include "twin/shortest_paths.hpp"
+#include "twin/fabric/shortest_paths.hpp"
 
 #include <nanobind/stl/unique_ptr.h>
 

@@ -15,7 +15,7 @@
 #include "bindings/arrays.hpp"
 #include "bindings/plan.hpp"
 #include "bindings/roce_config.hpp"
-#include "twin/simulator.hpp"
+#include "twin/packet_level/simulator.hpp"
 
 namespace genie::bindings {
 namespace {
@@ -29,14 +29,14 @@ void checked(const Network& network) {
 }
 
 twin::Routes routes_of(const Column<std::int32_t>& group_of_host, const Column<std::int64_t>& route_start,
-                       const Column<std::int32_t>& route_links, const Column<std::int64_t>& door_start,
-                       const Column<std::int32_t>& doors) {
+                       const Column<std::int32_t>& route_links, const Column<std::int64_t>& last_hop_start,
+                       const Column<std::int32_t>& last_hops) {
   twin::Routes routes{.group_of_host = to_vector(group_of_host),
                       .groups = 0,
                       .start = to_vector(route_start),
                       .links = to_vector(route_links),
-                      .door_start = to_vector(door_start),
-                      .doors = to_vector(doors)};
+                      .last_hop_start = to_vector(last_hop_start),
+                      .last_hops = to_vector(last_hops)};
   for (const std::int32_t group : routes.group_of_host) routes.groups = std::max(routes.groups, group + 1);
   return routes;
 }
@@ -47,7 +47,7 @@ std::unique_ptr<Network> make_network(
     const Column<std::int64_t>& rate_bps, const Column<std::int64_t>& delay_ps,
     const Column<std::int64_t>& buffer_bytes, const Column<std::int32_t>& group_of_host,
     const Column<std::int64_t>& route_start, const Column<std::int32_t>& route_links,
-    const Column<std::int64_t>& door_start, const Column<std::int32_t>& doors,
+    const Column<std::int64_t>& last_hop_start, const Column<std::int32_t>& last_hops,
     const Column<std::int64_t>& packet_latency_ps, const Column<std::int64_t>& message_latency_ps) {
   auto network = std::make_unique<Network>();
   network->hosts = hosts;
@@ -58,7 +58,7 @@ std::unique_ptr<Network> make_network(
   network->link_rate_bps = to_vector(rate_bps);
   network->link_delay_ps = to_vector(delay_ps);
   network->link_buffer_bytes = to_vector(buffer_bytes);
-  network->routes.push_back(routes_of(group_of_host, route_start, route_links, door_start, doors));
+  network->routes.push_back(routes_of(group_of_host, route_start, route_links, last_hop_start, last_hops));
   network->packet_latency_ps = to_vector(packet_latency_ps);
   network->message_latency_ps = to_vector(message_latency_ps);
   network->link_ecn.resize(network->link_source.size());
@@ -185,7 +185,7 @@ void register_twin(nb::module_& m) {
   nb::class_<Network>(m, "Network", "Hosts, directed links and routes, as the packet kernel sees them.")
       .def(nb::new_(&make_network), "hosts"_a, "nodes"_a, "frame_overhead_bytes"_a, "source"_a, "target"_a,
            "rate_bps"_a, "delay_ps"_a, "buffer_bytes"_a, "group_of_host"_a, "route_start"_a, "route_links"_a,
-           "door_start"_a, "doors"_a, "packet_latency_ps"_a, "message_latency_ps"_a)
+           "last_hop_start"_a, "last_hops"_a, "packet_latency_ps"_a, "message_latency_ps"_a)
       .def("set_ecn", &set_ecn, "minimum_bytes"_a, "maximum_bytes"_a, "chance_at_maximum"_a,
            "Where links mark, each (links,).")
       .def("set_buffers", &set_buffers, "shared_bytes"_a, "headroom_bytes"_a, nb::kw_only(),
@@ -274,13 +274,13 @@ void register_twin(nb::module_& m) {
       .def(
           "add_routes",
           [](Network& n, const Column<std::int32_t>& group_of_host, const Column<std::int64_t>& route_start,
-             const Column<std::int32_t>& route_links, const Column<std::int64_t>& door_start,
-             const Column<std::int32_t>& doors) {
-            n.routes.push_back(routes_of(group_of_host, route_start, route_links, door_start, doors));
+             const Column<std::int32_t>& route_links, const Column<std::int64_t>& last_hop_start,
+             const Column<std::int32_t>& last_hops) {
+            n.routes.push_back(routes_of(group_of_host, route_start, route_links, last_hop_start, last_hops));
             checked(n);
             return n.routes.size() - 1;
           },
-          "group_of_host"_a, "route_start"_a, "route_links"_a, "door_start"_a, "doors"_a,
+          "group_of_host"_a, "route_start"_a, "route_links"_a, "last_hop_start"_a, "last_hops"_a,
           "Routes for add_change; gives their number.")
       .def("add_change", &add_change, "time_ps"_a, "kind"_a, "number"_a, "rate_bps"_a = 0,
            "A link is down, up or has another rate, or other routes hold, from a time on; in order of time.");

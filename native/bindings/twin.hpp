@@ -6,7 +6,7 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/plan.hpp"
-#include "twin/network.hpp"
+#include "twin/fabric/network.hpp"
 
 namespace genie::bindings {
 

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "bindings/twin.hpp"
-#include "twin/analytic_simulator.hpp"
-#include "twin/even_shares.hpp"
-#include "twin/flow_simulator.hpp"
+#include "twin/fabric/even_shares.hpp"
+#include "twin/levels/analytic_simulator.hpp"
+#include "twin/levels/flow_simulator.hpp"
 
 namespace genie::bindings {
 namespace {
@@ -79,10 +79,10 @@ class PythonEvenShares {
   PythonEvenShares(std::int32_t nodes, Column<std::int32_t> link_source, Column<std::int32_t> link_target,
                    Column<std::int64_t> rate_bps, Column<std::int64_t> delay_ps,
                    Column<std::int32_t> group_of_host, Column<std::int64_t> route_start,
-                   Column<std::int32_t> route_links, Column<std::int64_t> door_start,
-                   Column<std::int32_t> doors, Column<std::int64_t> own_rate_bps)
-      : integers_{link_source, link_target, group_of_host, route_links, doors},
-        longs_{rate_bps, delay_ps, route_start, door_start, own_rate_bps},
+                   Column<std::int32_t> route_links, Column<std::int64_t> last_hop_start,
+                   Column<std::int32_t> last_hops, Column<std::int64_t> own_rate_bps)
+      : integers_{link_source, link_target, group_of_host, route_links, last_hops},
+        longs_{rate_bps, delay_ps, route_start, last_hop_start, own_rate_bps},
         shares_({.hosts = static_cast<std::int32_t>(group_of_host.size()),
                  .nodes = nodes,
                  .groups = static_cast<std::int32_t>((route_start.size() - 1) /
@@ -94,11 +94,11 @@ class PythonEvenShares {
                  .group_of_host = span_of(group_of_host),
                  .start = span_of(route_start),
                  .links = span_of(route_links),
-                 .door_start = span_of(door_start),
-                 .doors = span_of(doors),
+                 .last_hop_start = span_of(last_hop_start),
+                 .last_hops = span_of(last_hops),
                  .own_rate_bps = span_of(own_rate_bps)}) {
     hosts_ = group_of_host.size();
-    if (own_rate_bps.size() != hosts_ || door_start.size() != hosts_ + 1)
+    if (own_rate_bps.size() != hosts_ || last_hop_start.size() != hosts_ + 1)
       throw nb::value_error("the columns of hosts differ in length");
   }
 
@@ -152,7 +152,7 @@ void register_twin_levels(nb::module_& m) {
                     Column<std::int64_t>, Column<std::int32_t>, Column<std::int64_t>, Column<std::int32_t>,
                     Column<std::int64_t>, Column<std::int32_t>, Column<std::int64_t>>(),
            "nodes"_a, "link_source"_a, "link_target"_a, "rate_bps"_a, "delay_ps"_a, "group_of_host"_a,
-           "route_start"_a, "route_links"_a, "door_start"_a, "doors"_a, "own_rate_bps"_a)
+           "route_start"_a, "route_links"_a, "last_hop_start"_a, "last_hops"_a, "own_rate_bps"_a)
       .def("load", &PythonEvenShares::load, "source"_a, "target"_a, "part"_a,
            "Transfers between hosts: delays and times of a byte on all hops but the slowest, by transfer; "
            "times of a "

@@ -6,7 +6,6 @@
 #include <iterator>
 
 #include "live/verify_pattern.hpp"
-#include "walker/parts.hpp"
 
 namespace genie::live {
 namespace {
@@ -53,10 +52,9 @@ std::string Engine::connect(const std::vector<Peer>& peers) {
   for (std::size_t rank = 0; rank < peers.size(); ++rank) {
     const Peer& peer = peers[rank];
     const auto number = static_cast<std::int32_t>(rank);
-    Link& link = links_.emplace_back(config_.spread);
+    Link& link = links_.emplace_back(config_.spread, !peer.foreign);
     link.loss = LossPlan(config_.rank, number);
     link.rkey = peer.rkey;
-    link.foreign = peer.foreign;
     link.memory_address = peer.memory_address;
     link.places = peer.places;
     link.slot_bytes = peer.slot_bytes;
@@ -188,55 +186,42 @@ void Engine::perform() {
   }
 }
 
-// Into the peer's FIFO, by the first queue pair; a device's would be memory that nobody looks at.
-void Engine::clear_to_send(const Operation& operation) {
-  const std::string problem =
-      nic_.post(static_cast<std::uint32_t>(operation.peer),
-                {.verb = roce::Verb::kWrite,
-                 .handle = operation.handle,
-                 .size_bytes = static_cast<std::uint32_t>(operation.size_bytes),
-                 .local_address = config_.message_max_bytes,
-                 .remote_address = fifo_address(operation.tag),
-                 .rkey = fifo_rkey_of(links_[static_cast<std::size_t>(operation.peer)].rkey)});
-  if (!problem.empty() && error_.empty()) error_ = cannot_send(operation.peer, ": " + problem);
+// A part with its place in our memory and in the peer's.
+roce::SendRequest Engine::request_of(Link& link, std::int32_t peer,
+                                     const roce::Connection::Part& part) const {
+  roce::SendRequest request = part.request();
+  request.local_address = config_.message_max_bytes;
+  request.rkey = part.is_credit ? fifo_rkey_of(link.rkey) : link.rkey;
+  if (part.is_credit) return request;
+  const std::uint32_t at = part.queue_pair, message = link.posted[at]++;
+  if (config_.verify) request.local_address += pattern_phase(config_.rank, peer, at, message);
+  if (link.slots == 0) {
+    request.local_address += part.offset;
+    request.remote_address = link.memory_address + part.offset;
+  } else {  // a part in a slot is there as if it were a message
+    request.remote_address = link.places[at] + message % link.slots * link.slot_bytes;
+  }
+  if (is_sprayed()) request.remote_address |= std::uint64_t{message} << kPlaceBits;
+  return request;
 }
 
 void Engine::send(const Operation& operation) {
   Link& link = links_[static_cast<std::size_t>(operation.peer)];
-  if ((operation.tag & kCreditTag) && !link.foreign) return clear_to_send(operation);
-  const auto size_bytes = static_cast<std::uint64_t>(operation.size_bytes);
-  link.spread.send(
-      operation.handle, size_bytes,
-      [&](std::uint32_t at, std::uint64_t handle, std::uint64_t offset, std::uint64_t part_bytes) {
-        const std::uint32_t message = link.posted[at]++;
-        const std::uint64_t from =
-            config_.verify ? pattern_phase(config_.rank, operation.peer, at, message) : 0;
-        // A part in a slot is there as if it were a message.
-        const std::uint64_t skipped = link.slots ? 0 : offset;
-        const std::uint64_t place = link.slots ? link.places[at] + message % link.slots * link.slot_bytes
-                                               : link.memory_address + offset;
-        const std::uint64_t number = is_sprayed() ? std::uint64_t{message} << kPlaceBits : 0;
-        const std::string problem = nic_.post(
-            static_cast<std::uint32_t>(at * links_.size()) + static_cast<std::uint32_t>(operation.peer),
-            {.verb = roce::Verb::kWriteImm,
-             .handle = handle,
-             .size_bytes = static_cast<std::uint32_t>(part_bytes),
-             .immediate = operation.tag,
-             .local_address = config_.message_max_bytes + from + skipped,
-             .remote_address = number | place,
-             .rkey = link.rkey});
-        if (!problem.empty() && error_.empty()) error_ = cannot_send(operation.peer, ": " + problem);
-      });
+  link.connection.send(operation.handle, operation.tag, static_cast<std::uint64_t>(operation.size_bytes),
+                       [&](const roce::Connection::Part& part) {
+                         const auto id = static_cast<std::uint32_t>(part.queue_pair * links_.size() +
+                                                                    static_cast<std::size_t>(operation.peer));
+                         const std::string problem = nic_.post(id, request_of(link, operation.peer, part));
+                         if (!problem.empty() && error_.empty())
+                           error_ = cannot_send(operation.peer, ": " + problem);
+                       });
 }
 
 void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status status,
                   std::uint32_t retransmits, TimePs now) {
   if (status == roce::Status::kOk) {
-    if (handle == walker_parts::kCreditHandle &&
-        !links_[static_cast<std::size_t>(rank_of(queue_pair))].foreign)
-      return;
-    const roce::Spread::Sent over =
-        links_[static_cast<std::size_t>(rank_of(queue_pair))].spread.sent(handle, retransmits);
+    Link& link = links_[static_cast<std::size_t>(rank_of(queue_pair))];
+    const roce::Connection::Sent over = link.connection.sent(handle, retransmits);
     if (!over.whole) return;
     completions_.push_back({.type = Completion::Type::kSent,
                             .handle = over.handle,
@@ -262,31 +247,21 @@ void Engine::sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status s
 
 void Engine::delivered(std::uint32_t queue_pair, const roce::Delivery& delivery, const Receive*, TimePs now) {
   Link& link = links_[static_cast<std::size_t>(rank_of(queue_pair))];
-  if (!delivery.has_immediate && (fifo_tag(delivery.remote_address) & kCreditTag)) {
+  const std::uint32_t at = spread_index(queue_pair);
+  if (!roce::Connection::is_clear_to_send(delivery)) {
+    // A message that was checked as another has been checked for nothing.
+    if (config_.verify && is_sprayed() && delivery.remote_address >> kPlaceBits != link.delivered[at])
+      counters_.wrong_bytes += delivery.size_bytes;
+    ++link.delivered[at];
+  }
+  link.connection.delivered(at, delivery, now, [&](const roce::Connection::Arrival& message) {
     completions_.push_back({.type = Completion::Type::kArrived,
                             .peer = rank_of(queue_pair),
-                            .tag = fifo_tag(delivery.remote_address),
-                            .size_bytes = static_cast<std::int64_t>(delivery.size_bytes),
-                            .first = delivery.first - origin_,
-                            .time = now - origin_});
-    return;
-  }
-  const std::uint32_t at = spread_index(queue_pair);
-  // A message that was checked as another has been checked for nothing.
-  if (config_.verify && is_sprayed() && delivery.remote_address >> kPlaceBits != link.delivered[at])
-    counters_.wrong_bytes += delivery.size_bytes;
-  ++link.delivered[at];
-  link.spread.arrived(
-      at,
-      {.size_bytes = delivery.size_bytes, .tag = delivery.immediate, .first = delivery.first, .time = now},
-      [&](const roce::Spread::Arrival& message) {
-        completions_.push_back({.type = Completion::Type::kArrived,
-                                .peer = rank_of(queue_pair),
-                                .tag = message.tag,
-                                .size_bytes = static_cast<std::int64_t>(message.size_bytes),
-                                .first = message.first - origin_,
-                                .time = message.time - origin_});
-      });
+                            .tag = message.tag,
+                            .size_bytes = static_cast<std::int64_t>(message.size_bytes),
+                            .first = message.first - origin_,
+                            .time = message.time - origin_});
+  });
 }
 
 // What lies in memory now must be what the sender has in its own at that place of that message.

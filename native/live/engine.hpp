@@ -16,7 +16,7 @@
 #include "core/loss.hpp"
 #include "core/time.hpp"
 #include "live/soft_nic.hpp"
-#include "roce/spread.hpp"
+#include "roce/connection.hpp"
 #include "walker/walker.hpp"
 
 namespace genie::live {
@@ -100,12 +100,11 @@ class Engine final : private NicOwner {
 
  private:
   struct Link {  // to one other rank
-    explicit Link(const roce::SpreadConfig& config) : spread(config) {}
-    roce::Spread spread;
+    Link(const roce::SpreadConfig& config, bool has_fifo) : connection(config, has_fifo) {}
+    roce::Connection connection;
     LossPlan loss;
     TimePs delay = 0;
     std::uint32_t rkey = 0;
-    bool foreign = false;
     std::uint64_t memory_address = 0;
     std::vector<std::uint64_t> places;
     std::uint64_t slot_bytes = 0;
@@ -131,7 +130,7 @@ class Engine final : private NicOwner {
   void walk(TimePs now);
   void perform();
   void send(const Operation& operation);
-  void clear_to_send(const Operation& operation);
+  roce::SendRequest request_of(Link& link, std::int32_t peer, const roce::Connection::Part& part) const;
   TimePs next_due(TimePs now) const;
   bool stalled(TimePs now) const;
   void look_for_errors();

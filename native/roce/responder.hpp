@@ -33,7 +33,7 @@ class Responder {
   bool knows_forged() const { return config_->peer_window_packets > 0; }
 
   // Answers keep the order of their requests: while a READ's data is going out, acknowledgements wait.
-  bool has_control() const { return cnp_due_ || ((ack_due_ || nak_due_) && !answering_); }
+  bool has_control() const { return cnp_due_ || ((ack_due_ || nak_ == Nak::kDue) && !answering_); }
   bool has_response() const { return answering_; }
 
   // The next congestion notification, acknowledgement or NAK, if one is due (sections 9.7.5.1 and 9.7.5.2).
@@ -50,7 +50,8 @@ class Responder {
     }
     packet.opcode = Opcode::kAcknowledge;
     packet.msn = msn_;
-    if (nak_due_) {
+    if (nak_ == Nak::kDue) {
+      nak_ = Nak::kSent;
       if (config_->selective_repeat && (kept_ > 0 || is_trimmed()))
         packet.msn = asked_end_psn_ = kept_ == 0       ? trimmed_end_psn_
                                       : !knows_ports() ? first_early()
@@ -72,7 +73,7 @@ class Responder {
     packet.port = ports_.next(config_->spray);
     packet.echo = echo_;
     if (config_->recycle_ports && ports_.has_come()) ports_.give_back(packet);
-    nak_due_ = echo_ = false;
+    echo_ = false;
     ack_due_ = config_->recycle_ports && ports_.has_come();
     return true;
   }
@@ -132,7 +133,7 @@ class Responder {
       keep(packet, static_cast<std::uint32_t>(ahead), sink);
       const bool lost = !knows_ports() ? ahead >= static_cast<std::int32_t>(config_->reordering_packets)
                                        : !is_asked_for() && is_lost(expected_psn_);
-      if (!nak_outstanding_ && lost) refuse(nak(NakCode::kSequence));
+      if (nak_ == Nak::kNone && lost) refuse(nak(NakCode::kSequence));
     } else if (packet.opcode == Opcode::kReadRequest) {
       read(packet, counters, sink);
     } else {
@@ -149,7 +150,7 @@ class Responder {
     if (!trimmed_ || psn_diff(psn_add(psn, 1), trimmed_end_psn_) > 0) trimmed_end_psn_ = psn_add(psn, 1);
     trimmed_ = true;
     if (psn_diff(psn, asked_end_psn_) < 0) asked_end_psn_ = psn;  // to be asked for once more
-    if (ahead == 0 || !nak_outstanding_) refuse(nak(NakCode::kSequence));
+    if (ahead == 0 || nak_ == Nak::kNone) refuse(nak(NakCode::kSequence));
   }
 
   // A packet has come, which the network may have marked on its way here.
@@ -172,6 +173,12 @@ class Responder {
   }
 
  private:
+  // Of the last gap or refusal: nothing is wrong, its NAK is to be sent, it has been sent and the gap is
+  // still there.
+  enum class Nak : std::uint8_t { kNone, kDue, kSent };
+  // The message of which some packets have come and others have not.
+  enum class Message : std::uint8_t { kNone, kSend, kWrite };
+
   struct Early {  // a packet that has come before its turn
     Packet packet;
     bool kept = false;
@@ -222,7 +229,7 @@ class Responder {
   // What was waiting for the packet that has just come.
   template <class Sink>
   void execute_early(TimePs now, QueuePairCounters& counters, Sink& sink) {
-    while (kept_ > 0 && !broken_ && !nak_due_) {
+    while (kept_ > 0 && !broken_ && nak_ != Nak::kDue) {
       Early& next = early_at(expected_psn_);
       if (!next.kept || next.packet.psn != expected_psn_) break;
       next.kept = false;
@@ -232,7 +239,7 @@ class Responder {
     if (trimmed_ && psn_diff(trimmed_end_psn_, expected_psn_) <= 0)
       trimmed_ = false;  // PSNs turn: not for ever
     // Another gap, with as many after it as make it a loss, or one that is known to be lost.
-    if (nak_outstanding_ || broken_ || is_asked_for()) return;
+    if (nak_ != Nak::kNone || broken_ || is_asked_for()) return;
     if ((config_->selective_repeat && is_trimmed()) || (kept_ > 0 && is_overtaken()))
       refuse(nak(NakCode::kSequence));
   }
@@ -284,8 +291,7 @@ class Responder {
 
   // A NAK carries the PSN that is refused and acknowledges all before it (section 9.7.5.2.1).
   void refuse(std::uint8_t syndrome, std::uint32_t psn) {
-    nak_due_ = true;
-    nak_outstanding_ = true;
+    nak_ = Nak::kDue;
     nak_syndrome_ = syndrome;
     nak_psn_ = psn;
   }
@@ -310,7 +316,7 @@ class Responder {
   template <class Sink>
   void duplicate(const Packet& packet, QueuePairCounters& counters, Sink& sink) {
     if (packet.opcode != Opcode::kReadRequest) {
-      if (!nak_due_) ack_due_ = true;
+      if (nak_ != Nak::kDue) ack_due_ = true;
       return;
     }
     // The sender of any other knows neither PSN nor key: its NAK would end the connection of those who do.
@@ -341,11 +347,11 @@ class Responder {
     if (reads_.size() >= config_->reads_max)
       std::erase_if(reads_, [](const Read& pending) { return pending.again; });
     answering_ = !reads_.empty();
-    if (in_message_ || too_long(packet) || reads_.size() >= config_->reads_max)
+    if (message_ != Message::kNone || too_long(packet) || reads_.size() >= config_->reads_max)
       return refuse_for_good(NakCode::kInvalidRequest, packet, counters, sink);
     if (packet.message_bytes > 0 && !sink.may_read(packet.rkey, packet.remote_address, packet.message_bytes))
       return refuse_for_good(NakCode::kRemoteAccess, packet, counters, sink);
-    nak_outstanding_ = nak_due_ = false;
+    nak_ = Nak::kNone;
     ack_due_ = false;  // the data acknowledges all before it
     if (!after_read_) {
       before_read_psn_ = psn_add(expected_psn_, kPsnMask);
@@ -378,15 +384,16 @@ class Responder {
     // and only an only one empty. Atomics and invalidation are not supported.
     const bool known =
         is_sprayed(packet.opcode) ? config_->spray > 1 : is_send(packet.opcode) || is_write(packet.opcode);
-    const bool in_sequence = first != in_message_ && (first || is_send(packet.opcode) == message_is_send_);
+    const bool sends = is_send(packet.opcode);
+    const bool in_sequence =
+        first ? message_ == Message::kNone : message_ == (sends ? Message::kSend : Message::kWrite);
     const std::uint32_t least = !last ? config_->mtu_bytes : first ? 0 : 1;
     if (!known || !in_sequence || packet.payload_bytes < least || packet.payload_bytes > config_->mtu_bytes)
       return refuse_for_good(NakCode::kInvalidRequest, packet, counters, sink);
     if (first) {
-      message_is_send_ = is_send(packet.opcode);
       message_received_ = 0;
       message_first_ = now;
-      if (!message_is_send_) {
+      if (!sends) {
         if (packet.message_bytes > 0 &&
             !sink.may_write(packet.rkey, packet.remote_address, packet.message_bytes))
           return refuse_for_good(NakCode::kRemoteAccess, packet, counters, sink);
@@ -395,19 +402,20 @@ class Responder {
       }
     }
     const std::uint64_t end = std::uint64_t{message_received_} + packet.payload_bytes;
-    const std::uint64_t most = message_is_send_ ? kMessageMaxBytes : message_bytes_;
-    if (end > most || (last && !message_is_send_ && end != most))
+    const std::uint64_t most = sends ? kMessageMaxBytes : message_bytes_;
+    if (end > most || (last && !sends && end != most))
       return refuse_for_good(NakCode::kInvalidRequest, packet, counters, sink);
     // A receive is used by a SEND's first packet and by an immediate (section 9.7.5.2.8).
-    const bool uses_receive = message_is_send_ ? first : has_immediate(packet.opcode);
+    const bool uses_receive = sends ? first : has_immediate(packet.opcode);
     if (uses_receive && !sink.take_receive()) {
       refuse(static_cast<std::uint8_t>(kSyndromeRnrNak | (config_->rnr_timer & kSyndromeValue)));
       return;
     }
-    in_message_ = !last;
-    nak_outstanding_ = nak_due_ = after_read_ = false;
+    message_ = last ? Message::kNone : sends ? Message::kSend : Message::kWrite;
+    nak_ = Nak::kNone;
+    after_read_ = false;
     if (packet.payload_bytes > 0 &&
-        !sink.place(packet, message_is_send_ ? message_received_ : write_address_ + message_received_))
+        !sink.place(packet, sends ? message_received_ : write_address_ + message_received_))
       return refuse_for_good(NakCode::kInvalidRequest, packet, counters, sink);  // 9.7.4.1.6: too long
     message_received_ += packet.payload_bytes;
     has_come(expected_psn_);
@@ -418,10 +426,10 @@ class Responder {
     sink.delivered(Delivery{.size_bytes = message_received_,
                             .immediate = packet.immediate,
                             .has_immediate = has_immediate(packet.opcode),
-                            .is_send = message_is_send_,
+                            .is_send = sends,
                             .solicited = packet.solicited,
                             .first = message_first_,
-                            .remote_address = message_is_send_ ? 0 : write_address_});
+                            .remote_address = sends ? 0 : write_address_});
   }
 
   // Rarely touched first: what every packet asks for lies last, beside the requester's.
@@ -439,12 +447,13 @@ class Responder {
   std::uint32_t message_received_ = 0, message_bytes_ = 0;
   std::uint32_t nak_psn_ = 0;
   std::uint8_t nak_syndrome_ = 0;
-  bool in_message_ = false, message_is_send_ = false;
+  Message message_ = Message::kNone;
   bool starved_ = false;  // the last ACK said that no receive is left
   const QueuePairConfig* config_;
   std::uint32_t expected_psn_;
   std::uint32_t msn_ = 0;
-  bool ack_due_ = false, nak_due_ = false, nak_outstanding_ = false, cnp_due_ = false, broken_ = false;
+  Nak nak_ = Nak::kNone;
+  bool ack_due_ = false, cnp_due_ = false, broken_ = false;
   bool answering_ = false;   // reads_ has some
   bool after_read_ = false;  // the latest request is a READ
   bool trimmed_ = false;     // trimmed_end_psn_ means something

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "check.hpp"
-#include "twin/circuits.hpp"
-#include "twin/flow_sharing.hpp"
-#include "twin/time_buckets.hpp"
+#include "twin/kernel/time_buckets.hpp"
+#include "twin/levels/circuits.hpp"
+#include "twin/levels/flow_sharing.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "twin/schedule.hpp"
+#include "twin/kernel/schedule.hpp"
 
 namespace {
 
@@ -21,7 +21,7 @@ void the_agenda_gives_the_first_of_all() {
     Random random(seed);
     const auto sources = static_cast<std::uint32_t>(1 + random() % 70);
     const TimePs range = seed % 3 == 0 ? 4 : 1'000'000;  // few times: many ties
-    Agenda agenda(sources, static_cast<std::uint32_t>(random() % (sources + 1)));
+    TournamentTree agenda(sources, static_cast<std::uint32_t>(random() % (sources + 1)));
     std::set<std::pair<TimePs, std::uint32_t>> oracle;
     std::vector<TimePs> times(sources, kNever);
     const std::string context = "seed " + std::to_string(seed);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "twin/shortest_paths.hpp"
+#include "twin/fabric/shortest_paths.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "twin/simulator.hpp"
+#include "twin/packet_level/simulator.hpp"
 
 namespace {
 
@@ -31,11 +31,11 @@ void cable(Network& network, std::int32_t a, std::int32_t b, std::int64_t rate_b
 Routes routes(const Network& network, std::int32_t dead) {
   Routes it;
   it.groups = kLeaves;
-  it.door_start.push_back(0);
+  it.last_hop_start.push_back(0);
   for (std::int32_t host = 0; host < kHosts; ++host) {
     it.group_of_host.push_back(host / kHostsOfLeaf);
-    it.doors.push_back(2 * host + 1);
-    it.door_start.push_back(host + 1);
+    it.last_hops.push_back(2 * host + 1);
+    it.last_hop_start.push_back(host + 1);
   }
   it.start.push_back(0);
   for (std::int32_t node = 0; node < network.nodes; ++node) {

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/index.hpp"
+
 namespace genie::walker_parts {
 
 // A receive step whose message has arrived before its dependencies were done has this added to its counter.
 inline constexpr std::int32_t kArrivedEarly = 1 << 30;
 inline constexpr std::uint32_t kFirstStep = 0xFFFFFFFEu;  // of a timer: a collective's steps begin
 inline constexpr std::uint32_t kWholeNode = 0xFFFFFFFFu;  // the step half of a handle that is a node's own
-inline constexpr std::uint64_t kCreditHandle = ~std::uint64_t{0};
 
 inline std::uint64_t key_of(std::int32_t peer, std::uint32_t tag) {
   return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(peer)) << 32) | tag;
@@ -42,7 +43,5 @@ void append(std::vector<T>& pool, std::int32_t& head, std::int32_t& tail, std::i
   }
   tail = at;
 }
-
-inline std::size_t index(std::int32_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace genie::walker_parts

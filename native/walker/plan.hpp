@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/clear_to_send.hpp"
 #include "core/time.hpp"
 
 namespace genie {
@@ -16,18 +17,6 @@ namespace genie {
 enum class NodeKind : std::uint8_t { kMeta, kComp, kMem, kSend, kRecv, kColl };
 // Actions of steps, as in genie/collectives/template.py.
 enum class StepAction : std::uint8_t { kSend, kRecv, kReduce };
-
-// A message's tag is what a 32-bit immediate can carry. This bit marks a receiver's clear-to-send.
-inline constexpr std::uint32_t kCreditTag = 1u << 31;
-// A clear-to-send is, as NCCL's, a WRITE of one entry into a FIFO at the sender; here the entry's place is
-// the tag.
-inline constexpr std::int64_t kCreditBytes = 64;
-inline constexpr std::uint64_t fifo_address(std::uint32_t tag) {
-  return std::uint64_t{tag} * static_cast<std::uint64_t>(kCreditBytes);
-}
-inline constexpr std::uint32_t fifo_tag(std::uint64_t address) {
-  return static_cast<std::uint32_t>(address / static_cast<std::uint64_t>(kCreditBytes));
-}
 
 // One member's steps of one collective algorithm, with what the walker derives once per template.
 struct StepTemplate {

@@ -35,7 +35,7 @@ def mixed(state: int) -> int:
 
 
 def hashed_path(routes: Routes, network: Network, source: int, target: int, port: int) -> list[int]:
-    """Return the links from host to host for this UDP source port, as native/twin/ways.cpp computes them."""
+    """Return the links from host to host for this UDP source port, as native/twin/fabric/paths.cpp computes them."""
     addresses = (FIRST_ADDRESS + source) << 32 | FIRST_ADDRESS + target
     hashed = mixed(addresses ^ mixed(port << 16 | ROCE_PORT))
     links: list[int] = []

@@ -23,7 +23,7 @@ class RoutingError(InputError):
 class Routes:
     """Next hops, kept for each group of hosts that are attached to the same switches instead of for each host.
 
-    At node n, a packet for host d leaves by any link from n to d, its last-hop links ("doors"). Where there is none it
+    At node n, a packet for host d leaves by any link from n to d, its last-hop links. Where there is none it
     leaves by any of `links[start[n * groups + g] : start[n * groups + g + 1]]` with g = `group_of_host[d]`. All are
     sorted by link number. 8,192 hosts on a three-tier fat tree (9,472 nodes) need about 90 MB.
     """
@@ -31,9 +31,9 @@ class Routes:
     group_of_host: NDArray[np.int32]  # (hosts,)
     start: NDArray[np.int64]  # (nodes * groups + 1,)
     links: NDArray[np.int32]
-    door_start: NDArray[np.int64]  # (hosts + 1,) doors[door_start[d] : door_start[d + 1]] end at host d
-    doors: NDArray[np.int32]
-    door_source: NDArray[np.int32]  # (doors,) the source node of each
+    last_hop_start: NDArray[np.int64]  # (hosts + 1,) last_hops[last_hop_start[d] : last_hop_start[d + 1]] end at host d
+    last_hops: NDArray[np.int32]
+    last_hop_source: NDArray[np.int32]  # (last_hops,) the source node of each
 
     @property
     def groups(self) -> int:
@@ -45,18 +45,18 @@ class Routes:
             "group_of_host": self.group_of_host,
             "route_start": self.start,
             "route_links": self.links,
-            "door_start": self.door_start,
-            "doors": self.doors,
+            "last_hop_start": self.last_hop_start,
+            "last_hops": self.last_hops,
         }
 
     def choices(self, node: int, destination: int) -> NDArray[np.int32]:
         """Return the output links of `node` towards host `destination`; none at the destination itself."""
         if node == destination:
             return self.links[:0]
-        own = slice(self.door_start[destination], self.door_start[destination + 1])
-        doors = self.doors[own][self.door_source[own] == node]
+        own = slice(self.last_hop_start[destination], self.last_hop_start[destination + 1])
+        last_hops = self.last_hops[own][self.last_hop_source[own] == node]
         row = node * self.groups + self.group_of_host[destination]
-        return doors if len(doors) else self.links[self.start[row] : self.start[row + 1]]
+        return last_hops if len(last_hops) else self.links[self.start[row] : self.start[row + 1]]
 
 
 def shortest_path_routes(
@@ -69,12 +69,12 @@ def shortest_path_routes(
     """
     hosts = network.hosts
     is_up = np.ones(network.links, np.bool_) if down is None else ~down
-    doors = np.flatnonzero((network.dst_node < hosts) & is_up)
-    doors = doors[np.argsort(network.dst_node[doors], kind="stable")]
-    door_start = np.zeros(hosts + 1, np.int64)
-    door_start[1:] = np.cumsum(np.bincount(network.dst_node[doors], minlength=hosts))
-    door_source = network.src_node[doors]
-    group_of_host, groups = _groups(hosts, door_start, door_source)
+    last_hops = np.flatnonzero((network.dst_node < hosts) & is_up)
+    last_hops = last_hops[np.argsort(network.dst_node[last_hops], kind="stable")]
+    last_hop_start = np.zeros(hosts + 1, np.int64)
+    last_hop_start[1:] = np.cumsum(np.bincount(network.dst_node[last_hops], minlength=hosts))
+    last_hop_source = network.src_node[last_hops]
+    group_of_host, groups = _groups(hosts, last_hop_start, last_hop_source)
     if to is not None:
         group_of_host, groups = _only(groups, group_of_host, to)
 
@@ -84,12 +84,12 @@ def shortest_path_routes(
     for group, switches in enumerate(groups):
         distance = paths.add(np.array(switches, np.int32))
         if down is None:
-            _check_reached(network, distance, group, group_of_host, door_start, door_source)
+            _check_reached(network, distance, group, group_of_host, last_hop_start, last_hop_source)
     if len(groups) <= group_of_host.max(initial=-1):
         paths.add(np.zeros(0, np.int32))  # the hosts that are no destinations
     start, on_path = paths.take()
     links = inner.astype(np.int32)[on_path]
-    return Routes(group_of_host, start, links, door_start, doors.astype(np.int32), door_source)
+    return Routes(group_of_host, start, links, last_hop_start, last_hops.astype(np.int32), last_hop_source)
 
 
 def check_joined(network: Network) -> None:
@@ -104,13 +104,13 @@ def check_joined(network: Network) -> None:
 
 
 def _groups(
-    hosts: int, door_start: NDArray[np.int64], door_source: NDArray[np.int32]
+    hosts: int, last_hop_start: NDArray[np.int64], last_hop_source: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], list[tuple[int, ...]]]:
     """Return each host's group, and the switches to which each group is attached."""
     number: dict[tuple[int, ...], int] = {}
     of_host = np.zeros(hosts, np.int32)
     for host in range(hosts):
-        beside = door_source[door_start[host] : door_start[host + 1]]
+        beside = last_hop_source[last_hop_start[host] : last_hop_start[host + 1]]
         switches = tuple(np.unique(beside[beside >= hosts]).tolist())
         of_host[host] = number.setdefault(switches, len(number))
     return of_host, list(number)
@@ -131,12 +131,12 @@ def _check_reached(
     distance: NDArray[np.int32],
     group: int,
     group_of_host: NDArray[np.int32],
-    door_start: NDArray[np.int64],
-    door_source: NDArray[np.int32],
+    last_hop_start: NDArray[np.int64],
+    last_hop_source: NDArray[np.int32],
 ) -> None:
     cut_off = set(np.flatnonzero(distance[: network.hosts] == UNREACHABLE).tolist())
     for host in np.flatnonzero(group_of_host == group).tolist() if cut_off else ():
-        cabled = set(door_source[door_start[host] : door_start[host + 1]].tolist())
+        cabled = set(last_hop_source[last_hop_start[host] : last_hop_start[host + 1]].tolist())
         for other in sorted(cut_off - cabled - {host}):
             a, b = network.node_names[other], network.node_names[host]
             raise RoutingError(f"no path from {a} to {b} (hosts do not forward); add a link between their switches")

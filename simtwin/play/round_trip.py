@@ -41,7 +41,7 @@ def _longest_ps(network: Network, routes: Routes, size_bytes: int) -> int:
     takes: NDArray[np.float64] = network.delay_ps.astype(np.float64)
     takes += np.where(rate > 0, size_bytes * 8.0 * PS_PER_S / np.maximum(rate, 1.0), 0.0)
     last = np.zeros(network.hosts)
-    np.maximum.at(last, network.dst_node[routes.doors], takes[routes.doors])
+    np.maximum.at(last, network.dst_node[routes.last_hops], takes[routes.last_hops])
     last += network.packet_latency_ps
     row = np.repeat(np.arange(len(routes.start) - 1), np.diff(routes.start))
     group = row % max(routes.groups, 1)
@@ -66,7 +66,7 @@ def _times_ps(
     """
     time = np.full(network.nodes, -np.inf)
     for host in np.flatnonzero(routes.group_of_host == group)[:1]:
-        time[routes.door_source[routes.door_start[host] : routes.door_start[host + 1]]] = 0.0
+        time[routes.last_hop_source[routes.last_hop_start[host] : routes.last_hop_start[host + 1]]] = 0.0
     source, target = network.src_node[links], network.dst_node[links]
     while True:  # one hop further each time: paths are short
         longer = time.copy()

@@ -91,7 +91,7 @@ def test_the_fabric_as_built_is_the_same_network(kind: str) -> None:
     assert (built.rate_bps == own.rate_bps).all()
     mine, theirs = shortest_path_routes(built), shortest_path_routes(own)
     assert (mine.links == theirs.links).all()
-    assert (mine.doors == theirs.doors).all()
+    assert (mine.last_hops == theirs.last_hops).all()
 
 
 def test_buckets_are_in_the_fabric_as_built(small: Plan) -> None:

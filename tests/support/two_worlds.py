@@ -117,8 +117,8 @@ def play_twin(pattern: Pattern) -> tuple[Play, Play]:
         group_of_host=np.zeros(2, np.int32),
         route_start=np.zeros(3, np.int64),
         route_links=np.zeros(0, np.int32),
-        door_start=np.arange(3),
-        doors=np.array([1, 0], np.int32),
+        last_hop_start=np.arange(3),
+        last_hops=np.array([1, 0], np.int32),
         packet_latency_ps=np.zeros(2, np.int64),
         message_latency_ps=np.zeros(2, np.int64),
     )

@@ -1,0 +1,203 @@
+// The network as the kernel sees it: immutable arrays from simtwin/fabric/topology.py and
+// simtwin/fabric/routing.py.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/time.hpp"
+#include "twin/fabric/nic_costs.hpp"
+
+namespace genie::twin {
+
+// Random early detection by a queue's bytes (RFC 3168 marks instead of drops); a minimum below 0: none.
+struct EcnProfile {
+  std::int64_t minimum_bytes = -1, maximum_bytes = -1;
+  double chance_at_maximum = 0;
+};
+
+// Classes of packets, each with a queue at every port; the higher goes first. Data and control have one each,
+// or one together; pause frames (IEEE 802.1Qbb) are never paused.
+inline constexpr std::uint32_t kClasses = 4, kPauseClass = kClasses - 1;
+
+// How a switch's ports share its buffer. Each ingress and class has a reserve; beyond that it may take alpha
+// times of what is left for all, and of a lossless class its headroom while its source pauses.
+struct BufferConfig {
+  std::int64_t reserve_bytes = 0;
+  std::int64_t resume_bytes = 0;  // below the threshold by so much a pause ends
+  std::uint32_t alpha_numerator = 1, alpha_shift = 3;
+  std::uint8_t lossless = 0;  // bit of each class
+
+  std::int64_t threshold_bytes(std::int64_t left_bytes) const {
+    return (left_bytes * alpha_numerator) >> alpha_shift;
+  }
+};
+
+// How a switch picks one of several equally short ways for a data packet; control packets keep to theirs.
+enum class Balance : std::uint8_t {
+  kPath,        // a path for each connection, drawn when it is made
+  kFlowlet,     // drawn anew when a connection has paused for a while
+  kSpray,       // drawn for each packet
+  kRoundRobin,  // in turn
+  kAdaptive,    // the shortest queue
+};
+
+// UDP source ports of queue pairs, which the five-tuples that switches hash differ in: as the live world has
+// them, see genie/config/source_ports.py.
+struct SourcePorts {
+  enum class Rule : std::uint8_t { kQueuePairs, kRanks, kRange };
+  Rule rule = Rule::kQueuePairs;
+  std::uint16_t first = 0xC000, last = 0xFFFF;  // of a range
+};
+
+// Next links of shortest paths, see simtwin/fabric/routing.py: links to a host are its last_hops,
+// last_hops[last_hop_start[host] ...); elsewhere they are links[start[node * groups + group] ...) of the
+// host's group.
+struct Routes {
+  std::vector<std::int32_t> group_of_host;
+  std::int32_t groups = 0;
+  std::vector<std::int64_t> start;
+  std::vector<std::int32_t> links;
+  std::vector<std::int64_t> last_hop_start;
+  std::vector<std::int32_t> last_hops;
+};
+
+// What happens to a link at a time, or which routes hold from then on.
+struct Change {
+  enum class Kind : std::uint8_t { kDown, kUp, kRate, kRoutes };
+  TimePs time = 0;
+  Kind kind = Kind::kDown;
+  std::uint32_t number = 0;   // link, or place of the routes
+  std::int64_t rate_bps = 0;  // from now on
+};
+
+// A path that a pair of hosts keeps to, whatever the routes are.
+struct Pinned {
+  std::int32_t from = 0, to = 0;
+  std::vector<std::uint32_t> links;
+  std::int32_t port = -1;  // of a sprayed queue pair: only what leaves by this of its source ports
+};
+
+// Frames that a link corrupts on their way.
+struct LinkErrors {
+  double chance = 0;  // of each frame
+  // Link-level retry: from the end of a corrupted frame until its port hears of it; below 0: the frame is
+  // lost.
+  TimePs round_trip = -1;
+};
+
+struct Network {
+  std::int32_t hosts = 0;  // nodes 0 .. hosts - 1
+  std::int32_t nodes = 0;  // then the switches
+  std::uint32_t frame_overhead_bytes = 0;
+  // Another model's frames: what each has beside its payload, whatever the opcode; 0: as RoCEv2 has it.
+  std::uint32_t data_header_bytes = 0, control_bytes = 0, pause_bytes = 0;
+  TimePs serialisation_unit = 1;  // to which times of serialisation, and between paced packets, are rounded
+  // Directed links; each is the output port of its source.
+  std::vector<std::int32_t> link_source, link_target;
+  std::vector<std::int64_t> link_rate_bps;  // 0: unlimited
+  std::vector<std::int64_t> link_delay_ps;
+  std::vector<std::int64_t> link_buffer_bytes;    // -1: unlimited
+  std::vector<EcnProfile> link_ecn;               // of the queues before the link
+  std::vector<std::int64_t> link_headroom_bytes;  // at its target, of each lossless class
+  std::vector<std::int64_t> shared_bytes;         // by node; 0: no shared buffer
+  BufferConfig buffer;
+  std::uint8_t strict_classes = 0xFF;  // bit of each; the others share what these leave, by weight
+  std::array<std::int64_t, kClasses> weight_bytes{};  // of a turn
+  std::vector<std::int64_t> link_burst_bytes;         // of its token bucket; 0: every packet takes its time
+  std::vector<LinkErrors> link_errors;                // empty: none corrupts, and none retries
+  std::vector<Routes> routes;                         // the first from the beginning
+  std::vector<Change> changes;                        // in the order of time
+  std::vector<Pinned> pinned;
+  std::vector<std::int64_t> packet_latency_ps, message_latency_ps;  // of hosts
+  TimePs doorbell_latency = 0;      // from a message's posting until a host's port hears of it
+  NicCosts nic;                     // of all hosts
+  TimePs notification_latency = 0;  // from a congestion notification's arrival until it acts
+  bool cut_through = false;         // switches forward what they have the header of
+  bool trims = false;               // and forward the header of what has no room
+  SourcePorts source_ports;
+
+  std::uint32_t control_class = 0, data_class = 0;
+  Balance balance = Balance::kPath;
+  TimePs flowlet_gap = 0;
+
+  // By which a packet for a host may leave a node, fn(link).
+  template <class Function>
+  void each_next_hop(const Routes& by, std::int32_t node, std::int32_t host, Function fn) const {
+    bool beside = false;
+    for (auto at = static_cast<std::size_t>(by.last_hop_start[static_cast<std::size_t>(host)]);
+         at < static_cast<std::size_t>(by.last_hop_start[static_cast<std::size_t>(host) + 1]); ++at) {
+      if (link_source[static_cast<std::size_t>(by.last_hops[at])] != node) continue;
+      beside = true;
+      fn(static_cast<std::uint32_t>(by.last_hops[at]));
+    }
+    if (beside) return;
+    const std::size_t row = static_cast<std::size_t>(node) * static_cast<std::size_t>(by.groups) +
+                            static_cast<std::size_t>(by.group_of_host[static_cast<std::size_t>(host)]);
+    for (auto at = static_cast<std::size_t>(by.start[row]); at < static_cast<std::size_t>(by.start[row + 1]);
+         ++at)
+      fn(static_cast<std::uint32_t>(by.links[at]));
+  }
+
+  std::int32_t links() const { return static_cast<std::int32_t>(link_source.size()); }
+
+  // What is wrong with the arrays, or "".
+  std::string check() const {
+    const std::size_t count = link_source.size();
+    if (link_target.size() != count || link_rate_bps.size() != count || link_delay_ps.size() != count ||
+        link_buffer_bytes.size() != count)
+      return "the network's link columns differ in length";
+    if (packet_latency_ps.size() != static_cast<std::size_t>(hosts) ||
+        message_latency_ps.size() != static_cast<std::size_t>(hosts))
+      return "the network's host columns differ in length";
+    for (std::size_t link = 0; link < count; ++link) {
+      if (link_source[link] < 0 || link_source[link] >= nodes || link_target[link] < 0 ||
+          link_target[link] >= nodes)
+        return "a link ends outside the network";
+      if (link_rate_bps[link] < 0 || link_delay_ps[link] < 0) return "a link has a negative rate or delay";
+    }
+    if (!link_errors.empty() && link_errors.size() != count)
+      return "the network's link errors differ in length";
+    for (const LinkErrors& errors : link_errors) {
+      if (errors.chance < 0 || errors.chance > 0.5) return "a link corrupts more than half of its frames";
+    }
+    for (const Routes& by : routes) {
+      if (std::string problem = check(by); !problem.empty()) return problem;
+    }
+    for (const Change& change : changes) {
+      const std::size_t most = change.kind == Change::Kind::kRoutes ? routes.size() : count;
+      if (change.time < 0 || change.number >= most) return "a change names no link and no routes";
+    }
+    return "";
+  }
+
+ private:
+  std::string check(const Routes& by) const {
+    const auto host_count = static_cast<std::size_t>(hosts);
+    if (by.group_of_host.size() != host_count || by.last_hop_start.size() != host_count + 1 ||
+        by.last_hop_start.front() != 0 ||
+        by.last_hop_start.back() != static_cast<std::int64_t>(by.last_hops.size()))
+      return "the network's last_hops do not fit its hosts";
+    if (by.start.size() != static_cast<std::size_t>(nodes) * static_cast<std::size_t>(by.groups) + 1 ||
+        by.start.front() != 0 || by.start.back() != static_cast<std::int64_t>(by.links.size()))
+      return "the network's routes do not fit its nodes";
+    for (std::size_t at = 0; at + 1 < by.start.size(); ++at) {
+      if (by.start[at] > by.start[at + 1]) return "the network's routes are out of order";
+    }
+    for (std::size_t host = 0; host < host_count; ++host) {
+      if (by.last_hop_start[host] > by.last_hop_start[host + 1])
+        return "the network's last_hops are out of order";
+      if (by.group_of_host[host] < 0 || by.group_of_host[host] >= by.groups) return "a host has no group";
+    }
+    for (const std::vector<std::int32_t>* links_named : {&by.links, &by.last_hops}) {
+      for (std::int32_t link : *links_named) {
+        if (link < 0 || link >= links()) return "a route names no link";
+      }
+    }
+    return "";
+  }
+};
+
+}  // namespace genie::twin

@@ -1,0 +1,66 @@
+// The next event of each of a few sources, and which of them is first: a tournament of times, in which
+// sources with lower numbers win ties. Setting a time costs one comparison a round; a round has half the
+// players of the one before. The sources whose times change all the time have a tournament of their own, so
+// that the many others cost them no rounds.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/time.hpp"
+
+namespace genie::twin {
+
+class TournamentTree {
+ public:
+  // The times of the first `often` sources change more often than those of the others.
+  explicit TournamentTree(std::uint32_t sources = 0, std::uint32_t often = 0)
+      : often_(often), often_size_(size_of(often)), others_size_(size_of(sources - often)) {
+    nodes_.assign(2 * (std::size_t{often_size_} + others_size_), Node{kNever, 0});
+    for (std::uint32_t source = 0; source < sources; ++source) nodes_[place_of(source)].source = source;
+  }
+
+  TimePs next_time() const { return next_.time; }  // kNever: none
+  std::uint32_t next_source() const { return static_cast<std::uint32_t>(next_.source); }
+  TimePs time_of(std::uint32_t source) const { return nodes_[place_of(source)].time; }
+
+  // The source's event is at `time`; kNever: it has none.
+  void set(std::uint32_t source, TimePs time) {
+    const std::uint32_t base = source < often_ ? 0 : others_at();
+    Node* const nodes = nodes_.data() + base;
+    std::uint64_t at = place_of(source) - base, winner = source;
+    nodes[at].time = time;
+    while (at > 1) {
+      // The one on the left has lower numbers below it.
+      const Node other = nodes[at ^ 1];
+      const bool lost = (at & 1) != 0 ? other.time <= time : other.time < time;
+      time = lost ? other.time : time;
+      winner = lost ? other.source : winner;
+      at >>= 1;
+      nodes[at] = {time, winner};
+    }
+    const Node *const often = &nodes_[1], *const other = others() + 1;
+    next_ = often->time <= other->time ? *often : *other;
+  }
+
+ private:
+  struct Node {
+    TimePs time;
+    std::uint64_t source;
+  };
+
+  static std::uint32_t size_of(std::uint32_t players) { return std::bit_ceil(std::max(players, 1u)); }
+  std::uint32_t others_at() const { return 2 * often_size_; }
+  std::uint32_t place_of(std::uint32_t source) const {
+    return source + (source < often_ ? often_size_ : others_at() + others_size_ - often_);
+  }
+  const Node* others() const { return nodes_.data() + others_at(); }
+
+  Node next_{kNever, 0};  // of both
+  std::uint32_t often_, often_size_, others_size_;
+  std::vector<Node> nodes_;  // of either tournament: [1] the winner, [size ...) the players
+};
+
+}  // namespace genie::twin

@@ -1,0 +1,87 @@
+#include "twin/network/arbitration.hpp"
+
+#include <algorithm>
+
+#include "core/mix.hpp"
+
+namespace genie::twin {
+
+// Those that arrive at one instant, the first of which is at `first`; the place after them. Whose input was
+// served longest ago goes first, so that trains in step keep their order. Among packets that a rate has let
+// go those meet by chance that did not come together before: the seed draws who is first.
+[[gnu::noinline]] std::size_t InputOrder::take_turns(ArrivalBatch& batch, std::size_t first,
+                                                     std::size_t count, unsigned number_bits,
+                                                     std::uint64_t seed) {
+  std::uint64_t* const keys = batch.keys.data();
+  const std::uint64_t number_mask = (std::uint64_t{1} << number_bits) - 1;
+  std::vector<Contender>& turns = batch.turns;
+  turns.clear();
+  std::size_t end = first, paced = 0;
+  bool in_order = true;
+  for (; end < count && (keys[first] ^ keys[end]) >> number_bits == 0; ++end) {
+    const Arrival& arrival = batch.arrivals[keys[end] & number_mask];
+    const Contender turn{served_[arrival.input], keys[end]};
+    in_order &= turns.empty() || turns.back() < turn;
+    paced += arrival.packet->paced;
+    turns.push_back(turn);
+  }
+  if (!in_order) {
+    std::sort(turns.begin(), turns.end());
+    for (std::size_t at = 0; at < turns.size(); ++at) keys[first + at] = turns[at].key;
+  }
+  if (paced > 1) [[unlikely]]
+    draw_turns(batch, first, end, number_mask, seed);
+  const std::uint64_t after = clock_ + turns.size();
+  for (const Contender& turn : turns) met_[batch.arrivals[turn.key & number_mask].input] = after;
+  return end;
+}
+
+// Among the packets of one instant that a rate has let go; those of one meeting keep their order. Only where
+// a link takes no time, or a token bucket none, do several of one input come at one instant, and then of
+// other connections.
+[[gnu::noinline]] void InputOrder::draw_turns(ArrivalBatch& batch, std::size_t first, std::size_t end,
+                                              std::uint64_t number_mask, std::uint64_t seed) const {
+  std::uint64_t* const keys = batch.keys.data();
+  const auto arrival_of = [&](std::uint64_t key) -> const Arrival& {
+    return batch.arrivals[key & number_mask];
+  };
+  const std::uint64_t own = std::uint64_t{links.front()} << 32;
+  std::vector<Contender>& drawn = batch.drawn;
+  drawn.clear();
+  for (std::size_t place = first; place < end; ++place) {
+    const std::uint64_t key = batch.sorted[place] = keys[place];
+    if (!arrival_of(key).packet->paced) continue;
+    drawn.push_back({mixed(seed ^ mixed(own ^ meeting(arrival_of(key).input))), place});
+  }
+  std::sort(drawn.begin(), drawn.end());
+  auto next = drawn.begin();
+  for (std::size_t place = first; place < end; ++place) {
+    if (arrival_of(batch.sorted[place]).packet->paced) keys[place] = batch.sorted[(next++)->key];
+  }
+}
+
+// Sorts the keys: into as many buckets as there are, which leaves nearly nothing to do in each.
+void ArrivalBatch::sort_keys(std::size_t count) {
+  std::uint64_t* own = keys.data();
+  if (count > 8) {
+    const auto bits = std::min<unsigned>(static_cast<unsigned>(std::bit_width(count)) - 1, kBucketBits);
+    const unsigned shift = 64 - bits;
+    const std::size_t buckets = std::size_t{1} << bits;
+    std::uint32_t* const place_of = places.data();
+    std::fill_n(place_of, buckets + 1, std::uint32_t{0});
+    for (std::size_t at = 0; at < count; ++at) ++place_of[(own[at] >> shift) + 1];
+    for (std::size_t bucket = 1; bucket < buckets; ++bucket) place_of[bucket] += place_of[bucket - 1];
+    std::uint64_t* const target = sorted.data();
+    for (std::size_t at = 0; at < count; ++at) target[place_of[own[at] >> shift]++] = own[at];
+    keys.swap(sorted);
+    own = target;
+  }
+  for (std::size_t at = 1; at < count; ++at) {
+    const std::uint64_t key = own[at];
+    std::size_t hole = at;
+    for (; hole > 0 && key < own[hole - 1]; --hole) own[hole] = own[hole - 1];
+    own[hole] = key;
+  }
+}
+
+}  // namespace genie::twin

@@ -1,0 +1,76 @@
+// The order of packets that reach a switch: by time, and of those that come at one instant by turns.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "twin/network/packet.hpp"
+
+namespace genie::twin {
+
+struct PriorityQueue;
+
+struct Arrival {
+  Packet* packet;
+  const PriorityQueue* queue;  // on which it goes on
+  std::uint32_t input, next;   // among the switch's inputs; the link by which it goes on
+};
+
+struct Contender {  // of one of those that come together: the lowest rank goes first, then the lowest key
+  std::uint64_t rank, key;
+  friend bool operator<(const Contender& a, const Contender& b) {
+    return a.rank != b.rank ? a.rank < b.rank : a.key < b.key;
+  }
+};
+
+// The arrivals of one switch in one window, and keys by which they are sorted. Kept for its memory.
+struct alignas(64) ArrivalBatch {
+  static constexpr unsigned kBucketBits = 10;
+
+  std::vector<std::uint64_t> keys, sorted;  // of one size
+  std::vector<Arrival> arrivals;
+  std::vector<Contender> turns, drawn;  // of one instant
+  std::array<std::uint32_t, (1u << kBucketBits) + 1> places{};
+
+  void make_room(std::size_t count) {
+    if (count <= arrivals.size()) [[likely]]
+      return;
+    const std::size_t size = std::bit_ceil(count);
+    keys.resize(size);
+    sorted.resize(size);
+    arrivals.resize(size);
+  }
+  void sort_keys(std::size_t count);
+};
+
+// The inputs of a switch, and when each has been served.
+class alignas(64) InputOrder {
+ public:
+  std::vector<std::uint32_t> links;
+
+  void add(std::uint32_t link) {
+    links.push_back(link);
+    served_.push_back(0);
+    met_.push_back(0);
+  }
+  void serve(std::uint32_t input) { served_[input] = ++clock_; }
+  // Puts the keys of one instant, from the place `first` on, into the order of their turns. The bits of a key
+  // above `number_bits` are its time, those below the number of its arrival. Returns the place after them.
+  std::size_t take_turns(ArrivalBatch& batch, std::size_t first, std::size_t count, unsigned number_bits,
+                         std::uint64_t seed);
+
+ private:
+  // Equal for those that came together when they came last.
+  std::uint64_t meeting(std::uint32_t input) const { return std::max(served_[input], met_[input]); }
+  void draw_turns(ArrivalBatch& batch, std::size_t first, std::size_t end, std::uint64_t number_mask,
+                  std::uint64_t seed) const;
+
+  std::vector<std::uint64_t> served_;  // by input: the clock after its last arrival
+  std::vector<std::uint64_t> met_;     // and after the last instant at which it came with others
+  std::uint64_t clock_ = 0;            // arrivals ever
+};
+
+}  // namespace genie::twin

@@ -1,0 +1,401 @@
+// All links of the network with their queues: what a packet meets between two hosts.
+//
+// A directed link is the output port of its source. Packets of a class (data, control, pause frames) lie in
+// one ring: first those on the wire, by arrival, then those that wait; to start is to move on the line
+// between. A packet that finds its port free starts at once. Nothing else happens when a waiting packet
+// starts than that it leaves the switch's buffer: starts are therefore worked out late, in order, whenever
+// somebody looks at the port, at the latest at the end of a window, and cost no event of their own. Arrivals
+// at an instant come before starts.
+//
+// What needs every start in time has events for starts: links inside a process, whose packets may arrive in
+// the same window, and ports of a switch that pauses somebody. Thresholds of a shared buffer first use upper
+// bounds (what has left but has not been worked out still counts); when these reach a threshold, all ports of
+// the switch are worked out.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/time.hpp"
+#include "twin/fabric/network.hpp"
+#include "twin/kernel/huge_pages.hpp"
+#include "twin/kernel/schedule.hpp"
+#include "twin/network/arbitration.hpp"
+#include "twin/network/deficit_round_robin.hpp"
+#include "twin/network/load_balancer.hpp"
+#include "twin/network/packet.hpp"
+#include "twin/network/port.hpp"
+#include "twin/network/ring_arena.hpp"
+#include "twin/network/shared_buffers.hpp"
+#include "twin/network/telemetry.hpp"
+#include "twin/network/token_bucket.hpp"
+
+namespace genie::twin {
+
+inline constexpr std::uint32_t kHeaderBytes = 64;  // after which a switch that cuts through knows the way
+inline constexpr std::uint32_t kPauseFrame = ~std::uint32_t{0};        // in place of a connection
+inline constexpr auto kPauseOpcode = static_cast<roce::Opcode>(0xFF);  // none of InfiniBand's
+
+struct LinkCounters {
+  std::uint64_t packets = 0, bytes = 0, dropped = 0, dropped_bytes = 0, marked = 0, trimmed = 0, pauses = 0;
+  std::uint64_t replays = 0;
+  TimePs paused_ps = 0;
+  std::int64_t longest_queue_bytes = 0, queue_bytes = 0;
+};
+
+class Links {
+ public:
+  Links(const Network& network, Schedule& schedule, std::uint64_t seed);
+
+  // Events that are theirs: a link's arrivals are source `link`, starts at its port source links() + `link`.
+  std::uint32_t links() const { return count_; }
+  std::uint32_t sources() const { return 2 * count_; }
+  std::int32_t source_of(std::uint32_t link) const { return ports_[link].node; }
+  std::int32_t target_of(std::uint32_t link) const { return targets_[link]; }
+  // Least time from a packet's start on a link to its arrival.
+  TimePs lookahead(std::uint32_t link) const;
+  // The schedule has its plan now; by node: its process.
+  void attach(const std::vector<std::uint32_t>& process_of_node);
+  bool is_switch(std::uint32_t process) const { return !inputs_[process].links.empty(); }
+
+  // Places of a path's links in `paths`, by which packets find their way.
+  std::uint32_t add_path(const std::vector<std::uint32_t>& path) {
+    const auto first = static_cast<std::uint32_t>(paths_.size());
+    paths_.insert(paths_.end(), path.begin(), path.end());
+    return first;
+  }
+  std::uint32_t link_at(std::uint32_t route) const { return paths_[route]; }
+  bool is_path(std::uint32_t route, const std::vector<std::uint32_t>& path) const {
+    return std::equal(path.begin(), path.end(), paths_.begin() + route);  // both end at the same host
+  }
+
+  // A host's port begins to send at `now`. The packet's route is its place on `link`.
+  void launch(std::uint32_t link, const Packet& packet, std::uint32_t wire_bytes, TimePs now) {
+    Port& port = ports_[link];
+    if ((port.flags & kDown) != 0) [[unlikely]]
+      return drop(link, packet, wire_bytes);
+    start(port, link, packet, wire_bytes, now);
+  }
+  // How long a host's port that is free at `now` is busy with a packet. Behind a token bucket it waits for as
+  // many tokens as the packet needs, which then leaves at once.
+  TimePs occupancy(std::uint32_t link, std::uint32_t wire_bytes, TimePs now) const {
+    const Port& port = ports_[link];
+    const TimePs time = serialisation(port, wire_bytes);
+    return (port.flags & kBucket) == 0 ? time : buckets_[link].start(now, time) - now;
+  }
+  bool has_bucket(std::uint32_t link) const { return (ports_[link].flags & kBucket) != 0; }
+  // Link-level retry, see link_errors.cpp.
+  bool retries(std::uint32_t link) const {
+    return (ports_[link].flags & kErrors) != 0 && errors_[link].round_trip >= 0;
+  }
+  // The next frame of a port that retries is corrupted once more than by chance.
+  void corrupt_next(std::uint32_t link) { ++errors_[link].planned; }
+  // When a port that retries is free of its last frame, replays included.
+  TimePs busy_until(std::uint32_t link) const { return errors_[link].until; }
+  std::uint32_t wire_bytes_of(const Packet& packet) const {
+    return header_bytes_[static_cast<std::uint8_t>(packet.opcode)] + ((packet.payload_bytes + 3u) & ~3u);
+  }
+  std::uint32_t paused(std::uint32_t link) const { return ports_[link].paused; }  // bit of each class
+
+  // By connection: the host at which its packets arrive. For switches that pick a way for each packet.
+  void set_targets(std::vector<std::int32_t> host_of_connection) {
+    host_of_connection_ = std::move(host_of_connection);
+  }
+
+  // An arrival, which is event `at` of its process's tree. The sink has, for hosts:
+  //   void received(packet)   a packet has come
+  //   void coming(packet)     the next one will be this
+  //   void resumed(link)      a port that was paused may send again
+  template <class Sink>
+  [[gnu::always_inline]] inline void arrive(std::uint32_t number, TimePs now, TournamentTree& tree,
+                                            std::uint32_t at, Sink& sink) {
+    Port& port = ports_[inbound_[number]];
+    Packet packet = take_first(port);
+    if (port.flying == 0) {
+      tree.set(at, kNever);
+    } else {
+      const Packet& next = first_on_wire(port).at(0);
+      tree.set(at, next.arrival);
+      if (port.to_host) sink.coming(next);
+    }
+    if (packet.connection == kPauseFrame) {
+      if (paused_by(packet, number, now) && port.to_host) sink.resumed(number ^ 1);
+    } else if (port.to_host) {
+      sink.received(packet);
+    } else {
+      const std::uint32_t next = packet.is_free() ? choose(packet, number, now) : paths_[++packet.route];
+      if (next == kNowhere) return lose(number, packet);
+      forward(packet, number, next, now);
+    }
+  }
+  // A port whose starts have events may start its next packet.
+  void starts(std::uint32_t number, TimePs now);
+  // What a switch that is a process of its own does before `end`; the number of events. Its arrivals have no
+  // tree: all of a window are on their wires when it begins.
+  std::uint64_t play_switch(std::uint32_t process, TimePs end);
+  // Packets that came from other threads in the last window are on their wires now.
+  void take_mail(std::uint32_t thread);
+  // A process has done all events before `end`: packets that start before it are put on their wires. When the
+  // next one starts; kNever: none waits, or it has an event.
+  TimePs finish(std::uint32_t process, TimePs end);
+
+  // Changes of the network at `now`, between windows or at a point of time to which all have come.
+  void apply(const Change& change, TimePs now);
+  bool is_down(std::uint32_t link) const { return (ports_[link].flags & kDown) != 0; }
+  const Routes& routes() const { return *routes_; }
+
+  LinkCounters totals(std::uint32_t link) const;
+  // The same at `now`, to which all have come, but of what is being sent only what has been sent by then,
+  // with pauses that go on, and of the longest queue the one since it was asked last.
+  LinkCounters look(std::uint32_t link, TimePs now);
+  std::int64_t rate_bps(std::uint32_t link) const { return ports_[link].rate_bps; }
+  // Links whose ports wait for each other in a circle: each is paused, by a switch in which what it sent
+  // waits for the next. Empty when there is none.
+  std::vector<std::uint32_t> deadlock() const;
+  TelemetryPool& telemetry() { return telemetry_; }
+
+ private:
+  // Of Port::flags.
+  static constexpr std::uint8_t kErrors = 1;    // corrupts frames, or replays those that a plan corrupts
+  static constexpr std::uint8_t kInside = 2;    // both ends in one process
+  static constexpr std::uint8_t kListed = 4;    // among those that finish() looks at
+  static constexpr std::uint8_t kToSwitch = 8;  // that is a process of its own
+  static constexpr std::uint8_t kAbroad = 16;   // to a process that another thread plays
+  static constexpr std::uint8_t kDown = 32;
+  static constexpr std::uint8_t kCutThrough = 64;             // its target forwards what it has the header of
+  static constexpr std::uint8_t kBucket = 128;                // a token bucket
+  static constexpr std::uint32_t kNowhere = kPauseFrame - 2;  // in place of a link: no way is left
+
+  struct RemotePacket {
+    std::uint32_t link;
+    Packet packet;
+  };
+  struct alignas(64) Mailbox {  // from one thread to another, of one window
+    std::vector<RemotePacket> packets;
+  };
+
+  TimePs serialisation(const Port& port, std::uint32_t size_bytes) const {
+    return port.ps_per_byte != 0 ? TimePs{port.ps_per_byte} * size_bytes
+                                 : serialisation_ps(size_bytes, port.rate_bps, network_->serialisation_unit);
+  }
+
+  // Which queue's packet arrives first; one is on the wire.
+  static PriorityQueue& first_on_wire(Port& port) {
+    unsigned best = static_cast<unsigned>(std::countr_zero(port.flying));
+    for (unsigned left = port.flying & (port.flying - 1u); left != 0; left &= left - 1) {
+      const auto other = static_cast<unsigned>(std::countr_zero(left));
+      if (port.queues[other].at(0).arrival < port.queues[best].at(0).arrival) best = other;
+    }
+    return port.queues[best];
+  }
+  static Packet take_first(Port& port) {
+    PriorityQueue& queue = first_on_wire(port);
+    const Packet packet = queue.at(0);
+    queue.pop();
+    if (queue.flying == 0) port.flying &= static_cast<std::uint8_t>(~(1u << packet.priority));
+    return packet;
+  }
+
+  [[gnu::always_inline]] inline void start(Port& port, std::uint32_t number, const Packet& packet,
+                                           std::uint32_t wire_bytes, TimePs at) {
+    const TimePs arrival = occupy(port, packet, wire_bytes, at);
+    if ((port.flags & (kAbroad | kErrors)) != 0)
+      return start_apart(port, number, packet, wire_bytes, arrival);
+    put_on_wire(port, number, packet, arrival);
+  }
+  // What has started on a link to another thread, or on one that may have corrupted it.
+  void start_apart(Port& port, std::uint32_t number, const Packet& packet, std::uint32_t wire_bytes,
+                   TimePs arrival);
+  // A packet's turn on the port; when it arrives, kNever: it is corrupted and lost.
+  TimePs occupy(Port& port, const Packet& packet, std::uint32_t wire_bytes, TimePs at) {
+    const TimePs time = serialisation(port, wire_bytes);
+    port.free = at + time;
+    ++port.packets;
+    port.bytes += wire_bytes;
+    if ((port.flags & (kCutThrough | kBucket | kErrors)) != 0) [[unlikely]]
+      return other_arrival(port, packet, at, time);
+    return port.free + port.delay;
+  }
+  TimePs other_arrival(Port& port, const Packet& packet, TimePs at, TimePs time);
+  TimePs early_arrival(Port& port, TimePs at, TimePs time);
+  std::uint32_t corruptions(std::uint32_t link);
+  bool send_beside_replay(Port& port, std::uint32_t number, const Packet& frame, std::uint32_t wire_bytes,
+                          TimePs now);
+  void lose_waiting(std::uint32_t number, PriorityQueue& queue, std::uint32_t wire_bytes);
+  void put_before(Port& port, std::uint32_t number, const Packet& frame, TimePs arrival);
+  void drop(std::uint32_t link, const Packet& packet, std::uint32_t wire_bytes) {
+    ++counters_[link].dropped;
+    counters_[link].dropped_bytes += wire_bytes;
+    telemetry_.give(packet.telemetry);
+  }
+  // At the end of a link, from which no way leads on. What a link's target counts is not its source's.
+  void lose(std::uint32_t ingress, const Packet& packet) {
+    ++lost_[ingress].packets;
+    lost_[ingress].bytes += wire_bytes_of(packet);
+    telemetry_.give(packet.telemetry);
+  }
+  // To the end of a ring.
+  Packet& append(const Port& port, PriorityQueue& queue, const Packet& packet) {
+    const std::uint32_t count = queue.flying + queue.waiting;
+    if (count == queue.capacity) [[unlikely]]
+      fit(port, queue);
+    Packet& last = queue.at(count);
+    last = packet;
+    return last;
+  }
+  void fit(const Port& port, PriorityQueue& queue);
+  void trim_rings(Port& port);
+  [[gnu::always_inline]] inline void put_on_wire(Port& port, std::uint32_t number, const Packet& packet,
+                                                 TimePs arrival) {
+    PriorityQueue& queue = port.queues[packet.priority];
+    append(port, queue, packet).arrival = arrival;
+    ++queue.flying;
+    tell_target(port, number, packet.priority, arrival);
+  }
+  // A packet of a class is on the wire; where it is the first, the target may have to be woken.
+  [[gnu::always_inline]] inline void tell_target(Port& port, std::uint32_t number, std::uint32_t priority,
+                                                 TimePs arrival) {
+    const bool first = port.flying == 0;
+    port.flying |= static_cast<std::uint8_t>(1u << priority);
+    if (!first) return;
+    if ((port.flags & kToSwitch) != 0) {
+      schedule_->wake(port.target_process, arrival);
+    } else if ((port.flags & kInside) != 0) {
+      schedule_->set(number, arrival);
+    } else {
+      schedule_->set_afar(number, arrival);
+    }
+  }
+  void post(const Port& port, std::uint32_t number, const Packet& packet, TimePs arrival);
+
+  // From a link to the next. The packet's route has its place there.
+  [[gnu::always_inline]] inline void forward(const Packet& packet, std::uint32_t ingress,
+                                             std::uint32_t number, TimePs now) {
+    Port& port = ports_[number];
+    if (port.waiting != 0 && port.free < now) drain(port, number, now);
+    const std::uint32_t wire_bytes = wire_bytes_of(packet);
+    // Nothing that may go waits before it, and its own class neither waits nor is paused.
+    const unsigned waiting = port.waiting, paused = port.paused, own = 1u << packet.priority;
+    const bool first = (waiting | paused) == 0 || ((waiting & ~paused) | ((waiting | paused) & own)) == 0;
+    if (first && (port.flags & kBucket) != 0) [[unlikely]]
+      port.free = buckets_[number].start(port.free, serialisation(port, wire_bytes));
+    if (port.free <= now && first) {
+      if (packet.telemetry != 0) [[unlikely]]
+        describe(port, number, packet, now);
+      start(port, number, packet, wire_bytes, now);
+    } else {
+      wait(port, number, packet, ingress, wire_bytes, now);
+    }
+  }
+  // Data that starts on a switch's port is told of it; acknowledgements carry what data was told.
+  void describe(const Port& port, std::uint32_t number, const Packet& packet, TimePs at) {
+    if (packet.opcode == roce::Opcode::kAcknowledge) return;
+    telemetry_.write(packet.telemetry,
+                     congestion::as_carried({at, port.waiting_bytes, port.bytes, port.rate_bps, number}));
+  }
+
+  // The link by which a packet whose way is free goes on from the end of `ingress`.
+  std::uint32_t choose(Packet& packet, std::uint32_t ingress, TimePs now);
+  std::uint32_t ingress_of(const Packet& packet) const {
+    return packet.is_free() ? packet.route & ~Packet::kFree : paths_[packet.route - 1];
+  }
+  // What is before a packet on a port, in time.
+  TimePs backlog(const Port& port, TimePs now) const {
+    return std::max<TimePs>(port.free - now, 0) + serialisation_ps(port.waiting_bytes, port.rate_bps);
+  }
+  std::size_t collect(ArrivalBatch& batch, const std::vector<std::uint32_t>& inputs, TimePs begin, TimePs end,
+                      unsigned number_bits, TimePs& next);
+  void fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const;
+  void set_rate(Port& port, std::int64_t rate_bps) const;
+  void set_cut_through(std::uint32_t number);
+  void set_errors(std::uint32_t number, const LinkErrors& errors);
+  void set_bucket(std::uint32_t number, std::int64_t rate_bps, TimePs now);
+  void lift_pauses(std::uint32_t number, TimePs now);
+  void take_down(std::uint32_t number, TimePs now);
+  bool trim(const Packet& packet, std::uint32_t ingress, std::uint32_t number, TimePs now);
+  [[gnu::always_inline]] inline void put(Port& port, std::uint32_t number, const Packet& packet,
+                                         std::uint32_t wire_bytes) {
+    PriorityQueue& queue = port.queues[packet.priority];
+    append(port, queue, packet).paced = false;
+    ++queue.waiting;
+    queue.waiting_bytes += wire_bytes;
+    port.waiting_bytes += wire_bytes;
+    port.waiting |= static_cast<std::uint8_t>(1u << packet.priority);
+    if ((port.flags & kListed) != 0) return;
+    port.flags |= kListed;
+    waiting_[port.process].push_back(number);
+  }
+  void wait(Port& port, std::uint32_t number, const Packet& packet, std::uint32_t ingress,
+            std::uint32_t wire_bytes, TimePs now);
+  void drain(Port& port, std::uint32_t number, TimePs now);
+  [[gnu::always_inline]] inline void start_next(Port& port, std::uint32_t number);
+  bool has_tokens(Port& port, std::uint32_t number) const;
+  // Strict classes from the highest; then weighted ones.
+  std::uint32_t next_class(Port& port, std::uint32_t number) {
+    const unsigned ready = port.waiting & ~unsigned{port.paused}, strict = ready & network_->strict_classes;
+    if (strict != 0) return static_cast<std::uint32_t>(std::bit_width(strict)) - 1;
+    return next_weighted(port, number, ready);
+  }
+  std::uint32_t next_weighted(Port& port, std::uint32_t number, unsigned ready);
+  bool is_marked(std::uint32_t number, Port& port, std::int64_t queued_bytes);
+
+  bool admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+             TimePs now);
+  // A packet has left the buffer.
+  void release(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+               TimePs now) {
+    if (buffers_.release(node, ingress, priority, wire_bytes, now)) tell(ingress, priority, false, now);
+  }
+  void drain_all(std::int32_t node, TimePs now);
+  void watch(std::int32_t node);
+  void tell(std::uint32_t ingress, std::uint32_t priority, bool pause, TimePs now);
+  bool paused_by(const Packet& packet, std::uint32_t link, TimePs now);
+  bool has_start_events(const Port& port) const {
+    return (port.flags & kInside) != 0 || buffers_.is_pausing(port.node);
+  }
+  void expect_start(const Port& port, std::uint32_t number, TimePs now);
+
+  const Network* network_;
+  const Routes* routes_;
+  Schedule* schedule_;
+  std::uint64_t seed_;
+  std::uint32_t count_;  // of links: the network's, then one from each host to itself
+  SharedBuffers buffers_;
+  std::vector<Port, HugeAllocator<Port>> ports_;           // by link; then far ends of links abroad
+  std::vector<std::uint32_t> inbound_;                     // by link: port in which its packets arrive
+  std::vector<std::int32_t> targets_;                      // by link: node
+  std::vector<std::vector<std::uint32_t>> ports_of_node_;  // of switches
+  std::vector<LinkCounters> counters_;                     // by link
+  std::vector<TokenBucket> buckets_;                       // by link
+  struct Errors {
+    std::uint64_t below = 0;  // of 2^64: a number drawn below it corrupts the frame
+    TimePs round_trip = -1;   // as LinkErrors has it
+    std::uint64_t drawn = 0, replays = 0;
+    std::uint32_t planned = 0;  // corruptions of the next frame
+    TimePs time = 0, first = 0,
+           until = 0;  // of the last frame: its time, the ends of its first and last sending
+  };
+  std::vector<Errors> errors_;                       // by link, where any has some
+  std::vector<DeficitRoundRobin> round_robins_;      // by link, of the weighted classes
+  std::vector<std::vector<std::uint32_t>> waiting_;  // by process: links with packets that wait
+  std::vector<InputOrder> inputs_;                   // by process
+  std::vector<ArrivalBatch> batches_;                // by thread
+  std::vector<RingArena> arenas_;                    // by thread
+  std::vector<Mailbox> mailboxes_;                   // by sending thread, then by receiving thread
+  struct Lost {
+    std::uint64_t packets = 0, bytes = 0;
+  };
+  std::vector<Lost> lost_;               // by link, at its end
+  std::vector<LoadBalancer> balancers_;  // by node
+  std::vector<std::int32_t> host_of_connection_;
+  TelemetryPool telemetry_;  // of one thread: who asks for it plays in one
+  std::vector<std::uint32_t, HugeAllocator<std::uint32_t>> paths_;
+  std::array<std::uint16_t, 256> header_bytes_{};  // by opcode: all that a frame has beside its payload
+};
+
+}  // namespace genie::twin

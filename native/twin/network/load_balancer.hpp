@@ -1,0 +1,69 @@
+// How a switch picks one of several equally short next hops for a packet.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/flat_map.hpp"
+#include "core/mix.hpp"
+#include "core/time.hpp"
+#include "twin/fabric/network.hpp"
+
+namespace genie::twin {
+
+class LoadBalancer {
+ public:
+  // Room for the next hops of the packet at hand.
+  std::vector<std::uint32_t>& next_hops() { return next_hops_; }
+
+  // One of next_hops(), of which there are some. `seed`: of this switch. backlog(link): what is before a
+  // packet on that port, in time.
+  template <class Backlog>
+  std::uint32_t choose(const Network& network, std::uint32_t connection, std::uint64_t seed, TimePs now,
+                       Backlog backlog) {
+    const auto count = static_cast<std::uint32_t>(next_hops_.size());
+    const auto drawn = [&] { return static_cast<std::uint32_t>(mixed(seed ^ mixed(drawn_key())) % count); };
+    switch (network.balance) {
+      case Balance::kRoundRobin:
+        return next_hops_[drawn_++ % count];
+      case Balance::kFlowlet: {
+        Flowlet& flowlet = flowlets_[connection];
+        if (flowlet.last == 0 || now - flowlet.last > network.flowlet_gap ||
+            std::find(next_hops_.begin(), next_hops_.end(), flowlet.link) == next_hops_.end())
+          flowlet.link = next_hops_[drawn()];
+        flowlet.last = now;
+        return flowlet.link;
+      }
+      case Balance::kAdaptive: {
+        const std::uint32_t first = drawn();  // of equal ones a drawn one
+        std::uint32_t best = next_hops_[first];
+        TimePs least = backlog(best);
+        for (std::uint32_t step = 1; step < count; ++step) {
+          const std::uint32_t other = next_hops_[(first + step) % count];
+          const TimePs time = backlog(other);
+          if (time >= least) continue;
+          least = time;
+          best = other;
+        }
+        return best;
+      }
+      default:
+        return next_hops_[drawn()];
+    }
+  }
+
+  void set_node(std::int32_t node) { node_ = static_cast<std::uint64_t>(node); }
+
+ private:
+  struct Flowlet {
+    TimePs last = 0;
+    std::uint32_t link = 0;
+  };
+  std::uint64_t drawn_key() { return node_ << 40 ^ ++drawn_; }
+
+  std::uint64_t node_ = 0, drawn_ = 0;
+  std::vector<std::uint32_t> next_hops_;
+  FlatMap<Flowlet> flowlets_;  // by connection
+};
+
+}  // namespace genie::twin

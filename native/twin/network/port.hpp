@@ -1,0 +1,58 @@
+// Ports and their wires as data, laid out by cache lines; links.hpp moves their packets.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "core/time.hpp"
+#include "twin/fabric/network.hpp"
+#include "twin/network/packet.hpp"
+
+namespace genie::twin {
+
+// The packets of one class, in a ring: `flying` on the wire, then `waiting`.
+struct PriorityQueue {
+  Packet* slots = nullptr;  // of an arena
+  std::uint32_t head = 0, flying = 0, waiting = 0, capacity = 0;
+  std::int64_t waiting_bytes = 0;
+
+  Packet& at(std::uint32_t place) { return slots[(head + place) & (capacity - 1)]; }
+  const Packet& at(std::uint32_t place) const { return slots[(head + place) & (capacity - 1)]; }
+  // Asks for the memory of a place early; there may be none yet.
+  void fetch(std::uint32_t place) const {
+    const std::uintptr_t offset = sizeof(Packet) * ((head + place) & (capacity - 1));
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(slots) + offset), 1);
+  }
+  void pop() {
+    head = (head + 1) & (capacity - 1);
+    --flying;
+  }
+};
+
+// A port and its wire.
+struct alignas(64) Port {
+  TimePs free = 0;   // when the port can start the next
+  TimePs delay = 0;  // from the last bit sent until it is dealt with at the other end
+  std::uint64_t packets = 0, bytes = 0;
+  std::uint32_t ps_per_byte = 0;  // 0: not a whole number, or no limit
+  std::uint32_t target_process = 0;
+  std::uint8_t flying = 0, waiting = 0;  // bit of each class that has packets on the wire, or that wait
+  std::uint8_t paused = 0;               // bit of each class
+  std::uint8_t flags = 0;
+  bool to_host = false;
+  std::int64_t waiting_bytes = 0, longest_bytes = 0;
+  std::array<PriorityQueue, kClasses> queues;  // from a cache line's beginning
+  // What only packets that wait touch.
+  std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
+  std::int64_t rate_bps = 0;
+  std::int32_t node = 0;      // that the port belongs to
+  std::uint32_t process = 0;  // of that
+  std::uint32_t thread = 0;   // in whose arena the rings are
+  std::uint64_t marks_drawn = 0;
+  // ECN: a queue so long or shorter marks nothing.
+  std::int64_t unmarked_bytes = std::numeric_limits<std::int64_t>::max();
+};
+static_assert(sizeof(Port) == 256 && sizeof(PriorityQueue) == 32);
+
+}  // namespace genie::twin

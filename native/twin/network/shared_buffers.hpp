@@ -1,0 +1,102 @@
+// Buffers that the ports of a switch share, with dynamic thresholds (Choudhury and Hahne, 1998), and the
+// sources that these have told to pause, by priority (IEEE 802.1Qbb). Frames are the caller's to send.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/index.hpp"
+#include "core/time.hpp"
+#include "twin/fabric/network.hpp"
+#include "twin/kernel/huge_pages.hpp"
+
+namespace genie::twin {
+
+class SharedBuffers {
+ public:
+  enum class Admission : std::uint8_t { kNoRoom, kTaken, kTakenAndPause };
+
+  // `links`: the network's, and one from each host to itself.
+  SharedBuffers(const Network& network, std::uint32_t links);
+
+  bool is_shared(std::int32_t node) const { return pools_[index(node)].shared_bytes > 0; }
+  // Whether a switch has told any source to pause.
+  bool is_pausing(std::int32_t node) const { return pools_[index(node)].pausing > 0; }
+  bool is_pausing(std::uint32_t ingress, std::uint32_t priority) const {
+    return use_of(ingress, priority).pausing;
+  }
+
+  // Takes a packet that is far from every threshold. What has left but has not been worked out still counts,
+  // so this is true of upper bounds. False: nothing is known.
+  bool admit_far(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes) {
+    Pool& pool = pools_[index(node)];
+    Use& use = use_of(ingress, priority);
+    if (pool.pausing > 0) return false;
+    const std::int64_t most = use.bytes + wire_bytes - config_->reserve_bytes;
+    if (most >= threshold(pool) - wire_bytes) return false;
+    take(pool, use, wire_bytes);
+    return true;
+  }
+  // By exact numbers: all that has left the switch before `now` has been released.
+  Admission admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+                  TimePs now);
+  // A packet has left; true: its source, which has been told to pause, may send again.
+  bool release(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+               TimePs now) {
+    Pool& pool = pools_[index(node)];
+    Use& use = use_of(ingress, priority);
+    if (use.headroom_bytes != 0 || use.pausing) return release_pausing(pool, use, ingress, wire_bytes, now);
+    const std::int64_t reserve = config_->reserve_bytes, before = use.bytes;
+    use.bytes -= wire_bytes;
+    pool.used_bytes -= std::max(before, reserve) - std::max(use.bytes, reserve);
+    return false;
+  }
+  // The cable of `ingress` is cut: its target `node` asks nobody to pause by it.
+  void forget_pauses(std::int32_t node, std::uint32_t ingress, TimePs now);
+
+  // How long the source of a link has been told to pause, pauses that have not ended left out.
+  TimePs paused_ps(std::uint32_t ingress) const { return paused_ps_[ingress]; }
+  // Those alone, at `now`.
+  TimePs pausing_ps(std::uint32_t ingress, TimePs now) const;
+
+ private:
+  struct alignas(64) Pool {         // of a switch
+    std::int64_t shared_bytes = 0;  // for all; 0: no shared buffer
+    std::int64_t used_bytes = 0;    // of it
+    std::uint32_t pausing = 0;      // (ingress, priority) that have been told to pause
+  };
+  struct Use {  // by link and priority: what has come by it and waits in its target
+    std::int64_t bytes = 0, headroom_bytes = 0;
+    TimePs paused_since = 0;
+    bool pausing = false;  // its source has been told to pause
+  };
+
+  Use& use_of(std::uint32_t ingress, std::uint32_t priority) {
+    return uses_[std::size_t{ingress} * kClasses + priority];
+  }
+  const Use& use_of(std::uint32_t ingress, std::uint32_t priority) const {
+    return uses_[std::size_t{ingress} * kClasses + priority];
+  }
+  // What a use has of the shared rest.
+  std::int64_t taken(const Use& use) const {
+    return std::max<std::int64_t>(use.bytes - config_->reserve_bytes, 0);
+  }
+  std::int64_t threshold(const Pool& pool) const {
+    return config_->threshold_bytes(pool.shared_bytes - pool.used_bytes);
+  }
+  void take(Pool& pool, Use& use, std::uint32_t wire_bytes) const {
+    const std::int64_t before = taken(use);
+    use.bytes += wire_bytes;
+    pool.used_bytes += taken(use) - before;
+  }
+  bool release_pausing(Pool& pool, Use& use, std::uint32_t ingress, std::uint32_t wire_bytes, TimePs now);
+
+  const BufferConfig* config_;
+  const std::vector<std::int64_t>* headroom_bytes_;  // by link
+  std::vector<Pool> pools_;                          // by node
+  std::vector<Use, HugeAllocator<Use>> uses_;        // by link and priority
+  std::vector<TimePs> paused_ps_;                    // by link
+};
+
+}  // namespace genie::twin

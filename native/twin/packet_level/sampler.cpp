@@ -1,0 +1,49 @@
+#include "twin/packet_level/sampler.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace genie::twin {
+
+Sampler::Sampler(const Network& network) : network_(&network), last_(network.link_rate_bps.size()) {
+  for (std::size_t link = 0; link < last_.size(); ++link) last_[link].rate_bps = network.link_rate_bps[link];
+}
+
+void Sampler::look(Links& links, TimePs now) {
+  const auto count_bits = [](Last& last, TimePs until) {
+    last.could_bits += static_cast<double>(last.rate_bps) *
+                       static_cast<double>(until - std::exchange(last.rate_since, until));
+  };
+  const std::vector<Change>& changes = network_->changes;
+  for (; next_change_ < changes.size() && changes[next_change_].time < now; ++next_change_) {
+    const Change& change = changes[next_change_];
+    if (change.kind != Change::Kind::kRate) continue;
+    count_bits(last_[change.number], change.time);
+    last_[change.number].rate_bps = change.rate_bps;
+  }
+  for (std::uint32_t link = 0; link < last_.size(); ++link) {
+    Last& last = last_[link];
+    count_bits(last, now);
+    const double could_bits = std::exchange(last.could_bits, 0);
+    const LinkCounters all = links.look(link, now);
+    const auto since = [](std::uint64_t& before, std::uint64_t value) {
+      return value - std::exchange(before, value);
+    };
+    LinkSample it{.time = now, .link = link, .queue_bytes = all.queue_bytes};
+    it.longest_queue_bytes = std::max({last.queue_bytes, all.queue_bytes, all.longest_queue_bytes});
+    last.queue_bytes = all.queue_bytes;
+    // Where the rate or a rounded time lets a packet seem longer than it is, nothing is taken back.
+    it.sent_bytes = since(last.sent_bytes, std::max(last.sent_bytes, all.bytes));
+    it.marked = since(last.marked, all.marked);
+    it.dropped = since(last.dropped, all.dropped);
+    it.pauses = since(last.pauses, all.pauses);
+    const TimePs paused_ns = all.paused_ps / kPsPerNs;
+    it.paused_ns = paused_ns - std::exchange(last.paused_ns, paused_ns);
+    if (could_bits > 0) it.utilisation = static_cast<double>(it.sent_bytes) * 8e12 / could_bits;
+    const bool still = it.longest_queue_bytes == 0 && it.sent_bytes == 0 && it.marked == 0 &&
+                       it.dropped == 0 && it.pauses == 0 && it.paused_ns == 0;
+    if (!still) samples.links.push_back(it);
+  }
+}
+
+}  // namespace genie::twin
