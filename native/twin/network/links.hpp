@@ -344,8 +344,14 @@ class Links {
   std::uint32_t next_weighted(Port& port, std::uint32_t number, unsigned ready);
   bool is_marked(std::uint32_t number, Port& port, std::int64_t queued_bytes);
 
+  // Whether a packet may wait in a switch.
   bool admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
-             TimePs now);
+             TimePs now) {
+    return buffers_.admit_far(node, ingress, priority, wire_bytes) ||
+           admit_near(node, ingress, priority, wire_bytes, now);
+  }
+  bool admit_near(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
+                  TimePs now);
   // A packet has left the buffer.
   void release(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
                TimePs now) {

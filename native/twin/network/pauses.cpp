@@ -6,11 +6,10 @@
 
 namespace genie::twin {
 
-// Whether a packet may wait in a switch; tells who sent it to pause when that takes headroom, or all that the
-// threshold leaves it.
-bool Links::admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
-                  TimePs now) {
-  if (buffers_.admit_far(node, ingress, priority, wire_bytes)) return true;
+// Whether a packet may wait in a switch near a threshold. Tells who sent it to pause when it takes headroom,
+// or all that the threshold leaves it.
+[[gnu::noinline]] bool Links::admit_near(std::int32_t node, std::uint32_t ingress, std::uint32_t priority,
+                                         std::uint32_t wire_bytes, TimePs now) {
   const bool first = !buffers_.is_pausing(node);
   if (first) drain_all(node, now);
   const SharedBuffers::Admission admission = buffers_.admit(node, ingress, priority, wire_bytes, now);

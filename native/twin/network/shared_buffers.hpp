@@ -29,7 +29,8 @@ class SharedBuffers {
 
   // Takes a packet that is far from every threshold. What has left but has not been worked out still counts,
   // so this is true of upper bounds. False: nothing is known.
-  bool admit_far(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes) {
+  [[gnu::always_inline]] bool admit_far(std::int32_t node, std::uint32_t ingress, std::uint32_t priority,
+                                        std::uint32_t wire_bytes) {
     Pool& pool = pools_[index(node)];
     Use& use = use_of(ingress, priority);
     if (pool.pausing > 0) return false;
@@ -42,8 +43,8 @@ class SharedBuffers {
   Admission admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
                   TimePs now);
   // A packet has left; true: its source, which has been told to pause, may send again.
-  bool release(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
-               TimePs now) {
+  [[gnu::always_inline]] bool release(std::int32_t node, std::uint32_t ingress, std::uint32_t priority,
+                                      std::uint32_t wire_bytes, TimePs now) {
     Pool& pool = pools_[index(node)];
     Use& use = use_of(ingress, priority);
     if (use.headroom_bytes != 0 || use.pausing) return release_pausing(pool, use, ingress, wire_bytes, now);
