@@ -21,7 +21,7 @@ using Random = std::mt19937_64;
 bool close(double a, double b) { return std::abs(a - b) <= 1e-6 * std::max({1.0, std::abs(a), std::abs(b)}); }
 
 void three_flows_on_two_links() {
-  const Way a{0, 1}, b{1, 1};
+  const LinkShare a{0, 1}, b{1, 1};
   for (const auto& [rule, first] :
        {std::pair(SharingRule::kMaxMin, 9.0), std::pair(SharingRule::kEqual, 5.0)}) {
     FlowSharing sharing({10, 2}, rule);
@@ -41,13 +41,13 @@ void three_flows_on_two_links() {
 
 struct Drawn {
   std::vector<double> capacity;
-  std::vector<std::vector<Way>> ways;
+  std::vector<std::vector<LinkShare>> shares;
   std::vector<double> limits;
 };
 
 // Rates rise together until a link is full or a limit is met; who is on it stops.
 std::vector<double> filled(const Drawn& drawn, const std::vector<bool>& active) {
-  std::vector<double> rate(drawn.ways.size(), 0);
+  std::vector<double> rate(drawn.shares.size(), 0);
   std::vector<double> left = drawn.capacity;
   std::vector<bool> rises = active;
   while (std::find(rises.begin(), rises.end(), true) != rises.end()) {
@@ -56,7 +56,7 @@ std::vector<double> filled(const Drawn& drawn, const std::vector<bool>& active) 
     for (std::size_t flow = 0; flow < rate.size(); ++flow) {
       if (!rises[flow]) continue;
       step = std::min(step, drawn.limits[flow] - rate[flow]);
-      for (const Way& way : drawn.ways[flow]) weight[way.link] += way.share;
+      for (const LinkShare& part : drawn.shares[flow]) weight[part.link] += part.share;
     }
     for (std::size_t link = 0; link < left.size(); ++link) {
       if (weight[link] > 0) step = std::min(step, left[link] / weight[link]);
@@ -67,8 +67,8 @@ std::vector<double> filled(const Drawn& drawn, const std::vector<bool>& active) 
     for (std::size_t link = 0; link < left.size(); ++link) left[link] -= step * weight[link];
     for (std::size_t flow = 0; flow < rate.size(); ++flow) {
       bool stops = rate[flow] >= drawn.limits[flow] * (1 - 1e-9);
-      for (const Way& way : drawn.ways[flow])
-        stops |= left[way.link] <= 1e-9 * std::max(1.0, drawn.capacity[way.link]);
+      for (const LinkShare& part : drawn.shares[flow])
+        stops |= left[part.link] <= 1e-9 * std::max(1.0, drawn.capacity[part.link]);
       if (stops) rises[flow] = false;
     }
   }
@@ -84,16 +84,16 @@ void drawn_networks_fill_progressively() {
     for (std::size_t link = 0; link < links; ++link)
       drawn.capacity.push_back(static_cast<double>(1 + random() % 100));
     for (std::size_t flow = 0; flow < flows; ++flow) {
-      std::vector<Way> ways;
+      std::vector<LinkShare> shares;
       for (std::uint32_t link = 0; link < links; ++link) {
-        if (random() % 3 == 0) ways.push_back({link, random() % 4 == 0 ? 0.5 : 1.0});
+        if (random() % 3 == 0) shares.push_back({link, random() % 4 == 0 ? 0.5 : 1.0});
       }
-      const bool limited = ways.empty() || random() % 4 == 0;
-      drawn.ways.push_back(ways);
+      const bool limited = shares.empty() || random() % 4 == 0;
+      drawn.shares.push_back(shares);
       drawn.limits.push_back(limited ? static_cast<double>(1 + random() % 50) : FlowSharing::kUnlimited);
     }
     FlowSharing sharing(drawn.capacity, SharingRule::kMaxMin);
-    for (std::size_t flow = 0; flow < flows; ++flow) sharing.add(drawn.ways[flow], drawn.limits[flow]);
+    for (std::size_t flow = 0; flow < flows; ++flow) sharing.add(drawn.shares[flow], drawn.limits[flow]);
     std::vector<bool> active(flows, false);
     std::vector<double> told(flows, 0);
     for (int change = 0; change < 20; ++change) {

@@ -1,4 +1,4 @@
-// The agenda against a sorted set, and the calendar against a plain list: drawn times, ties, far and near.
+// The tree against a sorted set, and the calendar against a plain list: drawn times, ties, far and near.
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -16,12 +16,12 @@ using namespace genie;
 using namespace genie::twin;
 using Random = std::mt19937_64;
 
-void the_agenda_gives_the_first_of_all() {
+void the_tree_gives_the_first_of_all() {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);
     const auto sources = static_cast<std::uint32_t>(1 + random() % 70);
     const TimePs range = seed % 3 == 0 ? 4 : 1'000'000;  // few times: many ties
-    TournamentTree agenda(sources, static_cast<std::uint32_t>(random() % (sources + 1)));
+    TournamentTree tree(sources, static_cast<std::uint32_t>(random() % (sources + 1)));
     std::set<std::pair<TimePs, std::uint32_t>> oracle;
     std::vector<TimePs> times(sources, kNever);
     const std::string context = "seed " + std::to_string(seed);
@@ -32,10 +32,10 @@ void the_agenda_gives_the_first_of_all() {
       oracle.erase({times[source], source});
       if (time != kNever) oracle.insert({time, source});
       times[source] = time;
-      agenda.set(source, time);
-      CHECK_EQUAL_IN(agenda.time_of(source), time, context);
-      CHECK_EQUAL_IN(agenda.next_time(), oracle.empty() ? kNever : oracle.begin()->first, context);
-      if (!oracle.empty()) CHECK_EQUAL_IN(agenda.next_source(), oracle.begin()->second, context);
+      tree.set(source, time);
+      CHECK_EQUAL_IN(tree.time_of(source), time, context);
+      CHECK_EQUAL_IN(tree.next_time(), oracle.empty() ? kNever : oracle.begin()->first, context);
+      if (!oracle.empty()) CHECK_EQUAL_IN(tree.next_source(), oracle.begin()->second, context);
     }
   }
 }
@@ -112,7 +112,7 @@ void a_process_without_others_has_one_window() {
 }  // namespace
 
 int main() {
-  the_agenda_gives_the_first_of_all();
+  the_tree_gives_the_first_of_all();
   the_calendar_misses_nobody();
   who_is_stopped_stays_in_its_window();
   a_process_without_others_has_one_window();
