@@ -378,13 +378,11 @@ class Responder {
 
   template <class Sink>
   void execute(const Packet& packet, TimePs now, QueuePairCounters& counters, Sink& sink) {
-    const bool first = is_first(packet.opcode);
-    const bool last = is_last(packet.opcode);
+    const bool first = is_first(packet.opcode), last = is_last(packet.opcode), sends = is_send(packet.opcode);
     // Opcode, opcode sequence and length (section 9.7.4.1): only the last packet of a message may be short,
     // and only an only one empty. Atomics and invalidation are not supported.
     const bool known =
         is_sprayed(packet.opcode) ? config_->spray > 1 : is_send(packet.opcode) || is_write(packet.opcode);
-    const bool sends = is_send(packet.opcode);
     const bool in_sequence =
         first ? message_ == Message::kNone : message_ == (sends ? Message::kSend : Message::kWrite);
     const std::uint32_t least = !last ? config_->mtu_bytes : first ? 0 : 1;
@@ -444,14 +442,12 @@ class Responder {
   std::uint32_t before_read_psn_ = 0, before_read_msn_ = 0;  // of the request before the latest READs
   TimePs message_first_ = 0;
   std::uint64_t write_address_ = 0;
-  std::uint32_t message_received_ = 0, message_bytes_ = 0;
-  std::uint32_t nak_psn_ = 0;
+  std::uint32_t message_received_ = 0, message_bytes_ = 0, nak_psn_ = 0;
   std::uint8_t nak_syndrome_ = 0;
   Message message_ = Message::kNone;
   bool starved_ = false;  // the last ACK said that no receive is left
   const QueuePairConfig* config_;
-  std::uint32_t expected_psn_;
-  std::uint32_t msn_ = 0;
+  std::uint32_t expected_psn_, msn_ = 0;
   Nak nak_ = Nak::kNone;
   bool ack_due_ = false, cnp_due_ = false, broken_ = false;
   bool answering_ = false;   // reads_ has some
