@@ -90,5 +90,5 @@ void a_leaf_plays_both_windows_at_once() {
 int main() {
   nobody_plays_too_early();
   a_leaf_plays_both_windows_at_once();
-  return genie::test::check_result("test_neighbourhoods");
+  return genie::test::check_result("test_regions");
 }

@@ -1,4 +1,5 @@
-// The tree against a sorted set, and the calendar against a plain list: drawn times, ties, far and near.
+// The tournament tree against a sorted set, and the calendar against a plain list: drawn times, ties, far and
+// near.
 #include <cstddef>
 #include <cstdint>
 #include <random>

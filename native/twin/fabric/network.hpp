@@ -179,7 +179,7 @@ struct Network {
     if (by.group_of_host.size() != host_count || by.last_hop_start.size() != host_count + 1 ||
         by.last_hop_start.front() != 0 ||
         by.last_hop_start.back() != static_cast<std::int64_t>(by.last_hops.size()))
-      return "the network's last_hops do not fit its hosts";
+      return "the network's last-hop links do not fit its hosts";
     if (by.start.size() != static_cast<std::size_t>(nodes) * static_cast<std::size_t>(by.groups) + 1 ||
         by.start.front() != 0 || by.start.back() != static_cast<std::int64_t>(by.links.size()))
       return "the network's routes do not fit its nodes";
@@ -188,7 +188,7 @@ struct Network {
     }
     for (std::size_t host = 0; host < host_count; ++host) {
       if (by.last_hop_start[host] > by.last_hop_start[host + 1])
-        return "the network's last_hops are out of order";
+        return "the network's last-hop links are out of order";
       if (by.group_of_host[host] < 0 || by.group_of_host[host] >= by.groups) return "a host has no group";
     }
     for (const std::vector<std::int32_t>* links_named : {&by.links, &by.last_hops}) {

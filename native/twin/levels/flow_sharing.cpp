@@ -82,8 +82,8 @@ bool FlowSharing::settle_alone(std::uint32_t id) {
   for (std::uint32_t at = flow.first; at < flow.first + flow.count; ++at) {
     const Link& link = links_[crossings_[at].link];
     if (link.members.size() > 1) {
-      for (std::uint32_t part = flow.first; part < flow.first + flow.count; ++part)
-        touch(crossings_[part].link);
+      for (std::uint32_t crossing = flow.first; crossing < flow.first + flow.count; ++crossing)
+        touch(crossings_[crossing].link);
       return false;
     }
     rate = std::min(rate, link.capacity / crossings_[at].share);
@@ -119,9 +119,9 @@ void FlowSharing::gather() {
       flow.next = flow.limit;
       flow.widest = kUnlimited;
       reached_.push_back(member.flow);
-      for (std::uint32_t part = flow.first; part < flow.first + flow.count; ++part) {
-        Link& link = links_[crossings_[part].link];
-        const double share = crossings_[part].share;
+      for (std::uint32_t crossing = flow.first; crossing < flow.first + flow.count; ++crossing) {
+        Link& link = links_[crossings_[crossing].link];
+        const double share = crossings_[crossing].share;
         const double most = share == 1 ? link.capacity : link.capacity / share;
         if (rule_ == SharingRule::kMaxMin && link.members.size() == 1) {  // a limit of its own rate
           flow.next = std::min(flow.next, most);
@@ -130,7 +130,7 @@ void FlowSharing::gather() {
         flow.widest = std::min(flow.widest, most);
         if (link.seen == stamp_) continue;
         link.seen = stamp_;
-        reached_links_.push_back(crossings_[part].link);
+        reached_links_.push_back(crossings_[crossing].link);
       }
     }
   }

@@ -30,7 +30,7 @@ class FlowSharing {
   std::uint32_t add_link(double capacity);
   // A flow that is idle. `limit`: of its own rate.
   std::uint32_t add(std::span<const LinkShare> shares, double limit = kUnlimited);
-  // An idle flow's other shares and limit.
+  // An idle flow's new links and limit.
   void move(std::uint32_t flow, std::span<const LinkShare> shares, double limit = kUnlimited);
   void begin(std::uint32_t flow);
   void end(std::uint32_t flow);
@@ -59,7 +59,7 @@ class FlowSharing {
 
  private:
   struct Flow {
-    std::uint32_t first = 0, count = 0;  // of its shares
+    std::uint32_t first = 0, count = 0;  // of its crossings
     double limit = kUnlimited;
     double rate = 0, next = 0;
     double widest = kUnlimited;  // what it can have of the links that it shares

@@ -33,7 +33,7 @@ double FlowSimulator::last_packet_bytes(std::uint64_t size_bytes) const {
                    static_cast<double>(frame_header_bytes(*network_, roce::Opcode::kWriteMiddle));
 }
 
-// On the links of all its shares; a circuit is on those of the path.
+// On all links that it has a share of; a circuit is on those of the path.
 void FlowSimulator::carry(const QueuePair& own, std::uint64_t count, std::uint64_t size_bytes) {
   const auto add = [&](std::uint32_t link, double share) {
     use_[link].packets += share * static_cast<double>(count);

@@ -2,7 +2,7 @@
 // latencies are the packet level's.
 //
 // A queue pair sends one message after the other. Its rate is what `FlowSharing` gives it; a message has
-// arrived when its last byte has left and the way's latency has passed: delays, and the last packet's times
+// arrived when its last byte has left and the path's latency has passed: delays, and the last packet's times
 // of serialisation on all links but the slowest. Nothing queues, is marked, paused or lost.
 #pragma once
 #include <cstdint>

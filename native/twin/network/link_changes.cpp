@@ -92,7 +92,10 @@ void Links::take_down(std::uint32_t number, TimePs now) {
   if (port.waiting != 0) drain(port, number, now);
   port.flags |= kDown;  // no pause frame is sent by it any more
   port.free = kNever;
-  if ((port.flags & kErrors) != 0) errors_[number].until = now;  // nothing is replayed
+  if ((port.flags & kErrors) != 0) {  // nothing is replayed
+    errors_[number].until = now;
+    errors_[number].planned = 0;
+  }
   for (std::uint32_t own = 0; own < kClasses; ++own) {
     PriorityQueue& queue = port.queues[own];
     for (std::uint32_t place = queue.flying; place < queue.flying + queue.waiting; ++place) {

@@ -16,8 +16,8 @@ class LoadBalancer {
   // Room for the next hops of the packet at hand.
   std::vector<std::uint32_t>& next_hops() { return next_hops_; }
 
-  // One of next_hops(), of which there are some. `seed`: of this switch. backlog(link): what is before a
-  // packet on that port, in time.
+  // One of next_hops(), of which there are some. `seed`: of the run; the node's number makes it this
+  // switch's. backlog(link): what is before a packet on that port, in time.
   template <class Backlog>
   std::uint32_t choose(const Network& network, std::uint32_t connection, std::uint64_t seed, TimePs now,
                        Backlog backlog) {

@@ -370,7 +370,7 @@ void Simulator::transmit(Process& process, std::uint32_t number) {
         nic.port.mark_more(pick.id, false, connection.queue_pair.data_from());
       ++process.data_packets;
       lost = connection.loss != nullptr && connection.loss->lose_next();
-      if (lost && nic.retries) {
+      if (lost && nic.retries && !links_.is_down(nic.link)) {
         lost = false;
         links_.corrupt_next(nic.link);
       }
