@@ -1,4 +1,4 @@
-"""Scale-up domains of 72 GPUs: what stays inside takes NVLink and no NIC at every level."""
+"""Scale-up domains of 72 GPUs: at levels packet and flow their inside is on no NIC; all levels take NVLink's time."""
 
 from __future__ import annotations
 
