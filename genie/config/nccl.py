@@ -291,6 +291,8 @@ def _allowed(variables: NcclVariables) -> tuple[tuple[str, tuple[str, ...]], ...
                 "NCCL_ALGO", f"of {', '.join(known)} for {function} (Genie has no {' or '.join(sorted(names))} for it)"
             )
         possible = tuple(name for name in known if name in names - patless)
+        if function in own and not possible:
+            raise variables.wrong("NCCL_ALGO", f"more than pat for {function} (NCCL_PAT_ENABLE=0 leaves nothing)")
         if possible and possible != known:
             found.append((op, possible))
     return tuple(found)

@@ -9,7 +9,7 @@ import msgspec
 
 from genie.config.units import Duration, Rate, Size, format_rate, format_size
 from simtwin.fabric.frames import frames_of
-from simtwin.fabric.network import UNLIMITED_BUFFER, Network
+from simtwin.fabric.network import NO_RETRY, UNLIMITED_BUFFER, Network
 from simtwin.fabric.schema import (
     Explicit,
     Fabric,
@@ -128,7 +128,9 @@ def _cannot(fabric: Fabric, network: Network, marks: bool) -> Iterator[str]:
     switch = fabric.switch
     if network.delay_ps.any():
         yield "Links and switches have no delay: the lab's queues delay packets for their rates only."
-    if network.loss.any():
+    if (network.retry_ps != NO_RETRY).any():
+        yield "Links lose and replay no frames: the lab has no link-level retry."
+    elif network.loss.any():
         yield "Links lose no frames: give genie lab set --loss, or --lab-fault."
     if switch.shared_buffer is not None:
         yield (

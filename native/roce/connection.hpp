@@ -1,5 +1,5 @@
 // One end of the connection between two ranks: messages on its queue pairs, and clear-to-sends beside them.
-// Pure, the same in all drivers. A driver posts the parts, and tells what has been acknowledged and has come.
+// Pure, the same in all drivers. A driver posts the parts, and reports acknowledgements and deliveries.
 #pragma once
 #include <cstdint>
 
@@ -15,7 +15,7 @@ class Connection {
   using Arrival = Spread::Arrival;
   using Sent = Spread::Sent;
 
-  // What one queue pair sends of a message, all of it or a part from `offset` on; or a clear-to-send.
+  // A queue pair's part of a message, from `offset` on; or a clear-to-send.
   struct Part {
     std::uint32_t queue_pair = 0;  // among those of the connection
     std::uint64_t handle = 0, offset = 0, size_bytes = 0;

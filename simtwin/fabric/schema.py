@@ -377,10 +377,12 @@ def hosts_of_server(topology: Topology) -> int | None:
 def lossy_tables(fabric: Fabric) -> list[str]:
     """Return the names of the tables whose cables lose frames."""
     topology = fabric.topology
-    tables: dict[str, list[Link | NamedLink | None]] = {"[link]": [fabric.link]}
+    named = topology.link if isinstance(topology, Explicit) else []
+    is_used = not named or any(link.loss is None for link in named)
+    tables: dict[str, list[Link | NamedLink | None]] = {"[link]": [fabric.link] if is_used else []}
     for key in ("spine_link", "global_link"):
         tables[f"[topology.{key}]"] = [getattr(topology, key, None)]
-    tables["[[topology.link]]"] = list(topology.link) if isinstance(topology, Explicit) else []
+    tables["[[topology.link]]"] = list(named)
     return [name for name, links in tables.items() if any(link is not None and link.loss for link in links)]
 
 

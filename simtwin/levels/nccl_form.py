@@ -19,6 +19,7 @@ from genie.collectives.nccl.sizes import (
     CHUNK_ALIGNMENT_BYTES,
     LONG_CHUNKS,
     PROTOCOLS,
+    SLICES_MAX,
     STEPS,
     Cut,
     message_chunk_bytes,
@@ -34,7 +35,7 @@ from simtwin.levels.form import Form, Load, Rounds, Transfers
 
 CREDIT_BYTES = 64  # of a clear-to-send
 WORD_BYTES = 1
-LEAST_SLICE = 1 / 32  # of a full one
+LEAST_SLICE = 1 / SLICES_MAX
 TREE_LINK = 1.5  # messages on a link in a hop, mean: one goes up at a time, and a sum goes down to two children at once
 
 

@@ -91,7 +91,6 @@ def test_nccl_inside_a_domain_takes_nvlink(name: str, op: Op, ranks: range) -> N
         time_us, outside = played(FABRICS[name], workload, level, RACK)
         assert outside == 0
         assert 0.5 * bytes_us < time_us < bytes_us + 250  # NVLS needs half the bytes; the latencies of 2 x 71 hops
-        assert time_us < 0.3 * bytes_us * 721.8 / 50
 
 
 def test_an_all_to_all_of_two_domains_sends_the_outer_half_over_nics() -> None:

@@ -22,6 +22,7 @@ CHUNK_ALIGNMENT_BYTES = 16
 GRAIN_BYTES = 512  # unit of a chunk's size
 PARTS_MAX = 1 << 21  # chunks of one member in a collective
 PAT_CHUNK_MIN_BYTES = 64 << 10
+SLICES_MAX = 32  # no slice of a chunk is below this part of a full one
 CHANNEL_TRAFFIC_MIN_BYTES = 32 << 10  # less traffic does not justify another channel
 
 # Ring collectives with chunks of four steps under the protocol Simple.
@@ -163,7 +164,7 @@ def slices_of(chunk_bytes: NDArray[np.int64], cut: Cut) -> NDArray[np.int64]:
         return chunk_bytes[..., None]
     unit = SLICE_ALIGNMENT_BYTES * cut.slices
     full = cut.chunk_bytes // cut.slices
-    size = np.maximum(-(-chunk_bytes // unit) * SLICE_ALIGNMENT_BYTES, full // 32)
+    size = np.maximum(-(-chunk_bytes // unit) * SLICE_ALIGNMENT_BYTES, full // SLICES_MAX)
     starts = np.minimum(size[..., None] * np.arange(cut.slices + 1), chunk_bytes[..., None])
     starts[..., -1] = chunk_bytes
     return np.diff(starts, axis=-1)

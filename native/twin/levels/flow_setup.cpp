@@ -1,4 +1,4 @@
-// What the flow level settles before its first event, and when routes change: queue pairs, shares and
+// Set-up of level flow, before its first event and when routes change: queue pairs, their links and
 // latencies.
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,4 @@
-// Links that are not what they were: failures, degradations and repairs; and links whose packets do not
-// arrive when their last bit has left.
+// Failures, degradations and repairs of links; cut-through and token buckets.
 #include <algorithm>
 #include <cmath>
 
@@ -75,7 +74,7 @@ void Links::apply(const Change& change, TimePs now) {
       if ((port.flags & kDown) == 0) return;
       port.flags &= static_cast<std::uint8_t>(~kDown);
       port.free = now;
-      // What its source could not say meanwhile.
+      // Pause frames that its source could not send meanwhile.
       for (std::uint32_t own = 0; own < kPauseClass; ++own) {
         if (buffers_.is_pausing(change.number ^ 1, own)) tell(change.number ^ 1, own, true, now);
       }
@@ -86,7 +85,7 @@ void Links::apply(const Change& change, TimePs now) {
   }
 }
 
-// What waits for the link and what is on it is lost; it sends nothing until it is up again.
+// Packets that wait for the link or are on it are lost. It sends nothing until it is up again.
 void Links::take_down(std::uint32_t number, TimePs now) {
   Port &port = ports_[number], &far = ports_[inbound_[number]];
   if (port.waiting != 0) drain(port, number, now);

@@ -31,8 +31,8 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   round_robins_.resize(count_);
   lost_.resize(count_);
   ports_of_node_.resize(index(network.nodes));
-  balancers_.resize(index(network.nodes));
-  for (std::int32_t node = 0; node < network.nodes; ++node) balancers_[index(node)].set_node(node);
+  balancers_.reserve(index(network.nodes));
+  for (std::int32_t node = 0; node < network.nodes; ++node) balancers_.emplace_back(node);
   for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode)
     header_bytes_[opcode] =
         static_cast<std::uint16_t>(frame_header_bytes(network, static_cast<roce::Opcode>(opcode)));
@@ -317,6 +317,7 @@ std::uint32_t Links::choose(Packet& packet, std::uint32_t ingress, TimePs now) {
   network_->each_next_hop(*routes_, node, host, [&](std::uint32_t link) { next_hops.push_back(link); });
   if (next_hops.empty()) return kNowhere;
   if (next_hops.size() == 1) return next_hops[0];
+  // Draining sends no pause frame here: a switch that pauses has events for its starts.
   return balancer.choose(*network_, packet.connection, seed_, now, [&](std::uint32_t link) {
     if (ports_[link].waiting != 0) drain(ports_[link], link, now);
     return backlog(ports_[link], now);

@@ -7,7 +7,7 @@
 // somebody looks at the port, at the latest at the end of a window, and cost no event of their own. Arrivals
 // at an instant come before starts.
 //
-// What needs every start in time has events for starts: links inside a process, whose packets may arrive in
+// Two kinds of ports have events for starts: links inside a process, whose packets may arrive in
 // the same window, and ports of a switch that pauses somebody. Thresholds of a shared buffer first use upper
 // bounds (what has left but has not been worked out still counts); when these reach a threshold, all ports of
 // the switch are worked out.
@@ -135,7 +135,7 @@ class Links {
   }
   // A port whose starts have events may start its next packet.
   void starts(std::uint32_t number, TimePs now);
-  // What a switch that is a process of its own does before `end`; the number of events. Its arrivals have no
+  // A switch that is a process of its own plays until `end`; the number of events. Its arrivals have no
   // tree: all of a window are on their wires when it begins.
   std::uint64_t play_switch(std::uint32_t process, TimePs end);
   // Packets that came from other threads in the last window are on their wires now.
@@ -208,7 +208,7 @@ class Links {
       return start_apart(port, number, packet, wire_bytes, arrival);
     put_on_wire(port, number, packet, arrival);
   }
-  // What has started on a link to another thread, or on one that may have corrupted it.
+  // A packet has started on a link to another thread, or on one that may have corrupted it.
   void start_apart(Port& port, std::uint32_t number, const Packet& packet, std::uint32_t wire_bytes,
                    TimePs arrival);
   // A packet's turn on the port; when it arrives, kNever: it is corrupted and lost.
@@ -304,7 +304,7 @@ class Links {
   std::uint32_t ingress_of(const Packet& packet) const {
     return packet.is_free() ? packet.route & ~Packet::kFree : paths_[packet.route - 1];
   }
-  // What is before a packet on a port, in time.
+  // The time of all packets before a new one on a port.
   TimePs backlog(const Port& port, TimePs now) const {
     return std::max<TimePs>(port.free - now, 0) + serialisation_ps(port.waiting_bytes, port.rate_bps);
   }

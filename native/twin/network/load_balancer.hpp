@@ -13,6 +13,8 @@ namespace genie::twin {
 
 class LoadBalancer {
  public:
+  explicit LoadBalancer(std::int32_t node) : node_(static_cast<std::uint64_t>(node)) {}
+
   // Room for the next hops of the packet at hand.
   std::vector<std::uint32_t>& next_hops() { return next_hops_; }
 
@@ -47,12 +49,12 @@ class LoadBalancer {
         }
         return best;
       }
-      default:
-        return next_hops_[drawn()];
+      case Balance::kSpray:
+      case Balance::kPath:  // its data does not ask
+        break;
     }
+    return next_hops_[drawn()];
   }
-
-  void set_node(std::int32_t node) { node_ = static_cast<std::uint64_t>(node); }
 
  private:
   struct Flowlet {
@@ -61,7 +63,7 @@ class LoadBalancer {
   };
   std::uint64_t drawn_key() { return node_ << 40 ^ ++drawn_; }
 
-  std::uint64_t node_ = 0, drawn_ = 0;
+  std::uint64_t node_, drawn_ = 0;
   std::vector<std::uint32_t> next_hops_;
   FlatMap<Flowlet> flowlets_;  // by connection
 };

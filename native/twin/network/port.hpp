@@ -43,7 +43,7 @@ struct alignas(64) Port {
   bool to_host = false;
   std::int64_t waiting_bytes = 0, longest_bytes = 0;
   std::array<PriorityQueue, kClasses> queues;  // from a cache line's beginning
-  // What only packets that wait touch.
+  // Only packets that wait touch these.
   std::int64_t buffer_bytes = -1;  // of this port alone; -1: no limit
   std::int64_t rate_bps = 0;
   std::int32_t node = 0;      // that the port belongs to

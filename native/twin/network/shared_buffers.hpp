@@ -27,8 +27,8 @@ class SharedBuffers {
     return use_of(ingress, priority).pausing;
   }
 
-  // Takes a packet that is far from every threshold. What has left but has not been worked out still counts,
-  // so this is true of upper bounds. False: nothing is known.
+  // Takes a packet that is far from every threshold by upper bounds: packets that have left and are not
+  // drained still count. False says nothing.
   [[gnu::always_inline]] bool admit_far(std::int32_t node, std::uint32_t ingress, std::uint32_t priority,
                                         std::uint32_t wire_bytes) {
     Pool& pool = pools_[index(node)];
@@ -79,7 +79,7 @@ class SharedBuffers {
   const Use& use_of(std::uint32_t ingress, std::uint32_t priority) const {
     return uses_[std::size_t{ingress} * kClasses + priority];
   }
-  // What a use has of the shared rest.
+  // The bytes of a use beyond its reserve.
   std::int64_t taken(const Use& use) const {
     return std::max<std::int64_t>(use.bytes - config_->reserve_bytes, 0);
   }

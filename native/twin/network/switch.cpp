@@ -1,4 +1,4 @@
-// What a switch that is a process of its own does in a window: its arrivals, put in order, go on.
+// A window of a switch that is a process of its own: its arrivals go on in order.
 #include <algorithm>
 #include <bit>
 

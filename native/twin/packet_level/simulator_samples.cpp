@@ -1,4 +1,4 @@
-// What somebody sees who looks at a simulation that stands still for a moment.
+// Time-series sampling.
 #include <algorithm>
 #include <limits>
 #include <utility>
