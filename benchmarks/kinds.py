@@ -20,6 +20,7 @@ import os
 import random
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -217,6 +218,27 @@ def suspects_of(out: Path, stdout: str) -> list[dict[str, Any]]:
     return suspects
 
 
+def times_of(out: Path) -> dict[str, float]:
+    """Median time of an iteration, and the cost that the verdict says, in ms; nothing after a run that died."""
+    if not (out / "verdict.json").exists():
+        return {}
+    found = json.loads((out / "verdict.json").read_text())
+    times = {"iteration_ms": found["coverage"]["iteration_ns"]["live"] / 1e6}
+    return times | ({"cost_ms": found["cost"]["iteration_ns"] / 1e6} if found["cost"] else {})
+
+
+def cost_errors(rows: list[dict[str, Any]], condition: str) -> list[float]:
+    """Error of each verdict's cost, as a fraction of an iteration: the truth is the time beyond that of clean runs."""
+    if condition in PLACES:
+        return []  # the clean runs are of another lab
+    clean = [row["iteration_ms"] for row in rows if row["condition"] == "clean" and "iteration_ms" in row]
+    if not clean:
+        return []
+    usual = statistics.median(clean)
+    mine = [row for row in rows if row["condition"] == condition and "cost_ms" in row]
+    return [(row["cost_ms"] - max(0.0, row["iteration_ms"] - usual)) / usual for row in mine]
+
+
 def is_right(suspect: dict[str, Any], fault: Fault) -> bool:
     """Whether a suspect is a fault: the place, and the kind."""
     if suspect["fault"] != fault.kind:
@@ -282,13 +304,14 @@ def one(scratch: Path, condition: str, number: int, workload: str) -> dict[str, 
         genie("lab", "down", str(fabric))
         genie("lab", "up", str(fabric))
     suspects = suspects_of(out, said)
+    times = times_of(out)
     result = line.partition(" ")[0].lower()
     return {
         "condition": condition, "workload": workload if place.workload == "given" else place.workload,
         "number": number, "faults": fault.lab or fault.options, "code": code, "result": result,
         "right": judged(condition, fault, result, suspects), "line": line,
         "exact": bool(suspects) and set(suspects[0]["links"]) == set(fault.links),
-        "suspects": [[each["kind"], each["name"], each["fault"]] for each in suspects],
+        "suspects": [[each["kind"], each["name"], each["fault"]] for each in suspects], **times,
         "wall_s": round(time.monotonic() - began, 1), "load": os.getloadavg()[0],
     }  # fmt: skip
 
@@ -305,9 +328,15 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         enough = "enough" if right >= least * len(mine) else "TOO FEW"
         open_ = sum(row["result"] == "inconclusive" for row in mine)
         exact = "" if condition == "clean" else f", {sum(row['exact'] for row in mine)} with its directions"
+        errors = [abs(error) for error in cost_errors(rows, condition)]
+        cost = (
+            f", cost wrong by {statistics.median(errors):.1%} of an iteration, at most {max(errors):.1%}"
+            if errors
+            else ""
+        )
         lines.append(
             f"{condition:10} {right}/{len(mine)} right{exact}, {open_} inconclusive (95 % interval {low:.0%} to "
-            f"{high:.0%}), {sum(row['wall_s'] for row in mine) / len(mine):.0f} s a run: {enough}"
+            f"{high:.0%}), {sum(row['wall_s'] for row in mine) / len(mine):.0f} s a run: {enough}{cost}"
         )
     return lines
 

@@ -11,7 +11,7 @@ from genie.cli.groups import flattened
 from genie.cli.judging import check_known_of_run, judged
 from genie.job.outputs import VerdictOptions
 from genie.live.launch.merge import open_live_run
-from genie.record import lock_folder, open_run
+from genie.record import EXPECTED, lock_folder, open_run
 
 DIFF_EXAMPLES = """
 Examples:
@@ -46,7 +46,7 @@ def diff(
     """Compare a live run with a simulated run, and name the component to blame.
 
     The time of each collective has three parts: wait (for the last rank), wire (the time in the twin) and excess (the
-    rest).
+    rest). The cost of a fault comes from the folder expected beside LIVE, which genie validate writes.
 
     Exit codes: 0 pass, 1 fail, 4 inconclusive: run again, or longer.
     """
@@ -56,6 +56,8 @@ def diff(
 
     probe = live / ".." / "probe" / "run.json"  # of a validation
     probes = read_probes(probe) if probe.is_file() else None
+    free = live / ".." / EXPECTED
+    expected = open_run(free) if (free / "run.json").is_file() else None
     simulated = open_run(twin)
     check_known_of_run(wanted.known, simulated)
-    return judged(open_live_run(live), simulated, out, wanted, live.resolve().parent.parent, probes)
+    return judged(open_live_run(live), simulated, out, wanted, live.resolve().parent.parent, probes, expected)

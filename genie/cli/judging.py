@@ -26,13 +26,19 @@ LAST = "last"  # --baseline: the newest validation of the same job that passed
 
 
 def judged(
-    live: Run, twin: Run, out: Path | None, wanted: VerdictOptions, archive: Path, probes: Probes | None = None
+    live: Run,
+    twin: Run,
+    out: Path | None,
+    wanted: VerdictOptions,
+    archive: Path,
+    probes: Probes | None = None,
+    expected: Run | None = None,
 ) -> int:
     """Judge as `conclude` does, compare with the baseline that is asked for, and return the exit code.
 
     `archive`: the folder in which `last` looks for earlier validations. Raises RecordError, VerdictError.
     """
-    verdict = conclude(live, twin, out, wanted, probes)
+    verdict = conclude(live, twin, out, wanted, probes, expected)
     code, found = verdict.exit_code, []
     try:
         before = None if wanted.baseline is None else _baseline(wanted.baseline, live, out, archive)
@@ -188,7 +194,12 @@ def opened(path: Path) -> Played:
 
 
 def conclude(
-    live: Run, twin: Run, out: Path | None, wanted: VerdictOptions | None = None, probes: Probes | None = None
+    live: Run,
+    twin: Run,
+    out: Path | None,
+    wanted: VerdictOptions | None = None,
+    probes: Probes | None = None,
+    expected: Run | None = None,
 ) -> Verdict:
     """Judge, write the files of the verdict, and print its line. Raises RecordError, RecordWriteError, VerdictError."""
     from genie.report.page import write_report
@@ -201,7 +212,7 @@ def conclude(
     known = () if wanted.known is None else load_known(wanted.known)
     faults = tuple(KnownFault(each.component, each.fault, each.note) for each in known)
     options = Options(require_coverage=wanted.require_coverage, known=faults)  # type: ignore[arg-type]
-    verdict = judge(live, twin, options, probes)
+    verdict = judge(live, twin, options, probes, expected)
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ from genie.live.launch.merge import open_live_run
 from genie.record import TWIN, Run, prepare_folder
 from simtwin.levels.names import PACKET, Level
 from simtwin.play.band import has_compute
-from simtwin.play.run import simulate_to_folder
+from simtwin.play.run import Follow, simulate_to_folder
 from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
 from simtwin.play.twin import Twin
 from simtwin.play.watching import Watch
@@ -171,7 +171,7 @@ def simulate(
                 slots=traffic.slots,  # type: ignore[arg-type]
                 lowering=job.lowering,
                 iterations=iterations or 1,
-                follow=live,
+                follow=None if live is None else Follow(live),
                 compute=traffic.compute,
                 watch=Watch(progress, stop, stop_after_ps, kept, partial(progress.writing, out=out), progress.begin),
                 nccl_variables=job.nccl_variables(),

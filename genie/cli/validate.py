@@ -23,7 +23,7 @@ from genie.job.live_settings import live_settings
 from genie.job.option import WORKLOAD
 from genie.job.options import LabOptions, LiveOptions, TrafficOptions, TwinOptions
 from genie.job.outputs import OutputOptions, VerdictOptions
-from genie.job.playing import run_live, twin_of_run
+from genie.job.playing import expected_of_run, run_live, twin_of_run
 from genie.job.probing import Targets, probed_links
 from genie.job.site import ExecutionSite, execution_site
 from genie.job.warnings import warn
@@ -73,7 +73,8 @@ def validate(
 ) -> int:
     """Play a workload on the real network and in the twin, and report the differences.
 
-    The output folder gets two run folders, live and twin, and the files verdict.json, report.html and timeline.pftrace.
+    The output folder gets three run folders: live, twin, and expected with one iteration of the twin from its own
+    starts. It also gets the files verdict.json, report.html and timeline.pftrace.
     Without a launcher, the command starts the ranks with mpirun. Under mpirun, srun or another launcher, the command is
     itself one rank. Rank 0 then also plays the twin and judges.
 
@@ -131,10 +132,11 @@ def _validate(site: ExecutionSite, out: Path, wanted: VerdictOptions, collective
         begin_record()
         _warn(job)
         runs = twin_of_run(job, out)
+        expected = expected_of_run(job, out, runs[0])
         probes = None
         if wanted.probe_time > 0:
             probes = probed_links(job, site, settings, out / "probe", probe_targets(*runs), wanted.probe_time)
-    return judged(*runs, out, wanted, out.parent, probes)
+    return judged(*runs, out, wanted, out.parent, probes, expected)
 
 
 def _settings(job: Job, out: Path) -> RunSettings:
@@ -177,4 +179,6 @@ def _as_a_rank(
         return rank, code
     begin_record()
     _warn(jobs[0])
-    return rank, judged(*twin_of_run(jobs[0], out), out, wanted, out.parent)
+    measured, simulated = twin_of_run(jobs[0], out)
+    expected = expected_of_run(jobs[0], out, measured)
+    return rank, judged(measured, simulated, out, wanted, out.parent, expected=expected)

@@ -13,8 +13,8 @@ from genie.job.warnings import warn
 from genie.live.launch.closing import closing_line, counted_amiss, warned
 from genie.live.launch.launcher import Outcome, launch, mpirun_line, refuse_running, remote_hosts
 from genie.live.settings import RunSettings
-from genie.record import LIVE, Run, open_run, prepare_folder
-from simtwin.play.run import simulate_to_folder
+from genie.record import EXPECTED, LIVE, Run, open_run, prepare_folder
+from simtwin.play.run import Follow, simulate_to_folder
 
 
 def run_live(settings: RunSettings, hosts: Hosts, site: ExecutionSite | None = None) -> Outcome:
@@ -42,18 +42,29 @@ def play_in_both(job: Job, settings: RunSettings, out: Path) -> tuple[Outcome, t
 def twin_of_run(job: Job, out: Path) -> tuple[Run, Run]:
     """Return the run in OUT/live, and the twin's run from its arrivals, which is written to OUT/twin."""
     measured = open_run(out / "live")
-    simulated = simulate_to_folder(
+    return measured, _simulated(job, out / "twin", Follow(measured))
+
+
+def expected_of_run(job: Job, out: Path, measured: Run) -> Run:
+    """Return one iteration of the twin on a run's paths, from its own starts, which is written to OUT/expected.
+
+    A fault delays what comes after it. The starts of the live run hold this delay, and these starts do not.
+    """
+    return _simulated(job, out / EXPECTED, Follow(measured, starts=False))
+
+
+def _simulated(job: Job, out: Path, follow: Follow) -> Run:
+    return simulate_to_folder(
         job.twin(),
         job.workload,
-        out / "twin",
-        workload_path=measured.info["workload"],
+        out,
+        workload_path=follow.run.info["workload"],
         slots=job.traffic.slots,  # type: ignore[arg-type]
         lowering=job.lowering,
-        follow=measured,
+        follow=follow,
         compute=job.traffic.compute,
-        nccl_variables=measured.info["nccl_variables"],
+        nccl_variables=follow.run.info["nccl_variables"],
     )
-    return measured, simulated
 
 
 def print_end(out: Path, *, is_complete: bool) -> None:

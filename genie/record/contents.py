@@ -12,6 +12,7 @@ from genie.record.marks import has_mark, kind_of, mark
 METRICS_FILE, JUNIT_KIND = "metrics", "junit"  # single files
 LIVE, CALIBRATION, TWIN, VALIDATION = "live", "calibration", "twin", "validation"
 CHECK, BENCH, PROBE = "check", "bench", "probe"
+EXPECTED = "expected"  # folder of a validation: the iteration that its cost is taken from
 
 RUN_FILES = ("run.json", "timeline.parquet", "transfers.parquet", "counters.json")
 PATHS_FILE, SERIES_FILE = "paths.parquet", "series.parquet"
@@ -56,7 +57,7 @@ CONTENTS = {
     PROBE: Contents(_launched(PROBE)),
     VALIDATION: Contents(
         {"verdict.json": "verdict", "report.html": "verdict-page", "timeline.pftrace": "timeline-trace"},
-        {"live": LIVE, "twin": TWIN, "calibration": CALIBRATION, "probe": PROBE},
+        {"live": LIVE, "twin": TWIN, EXPECTED: TWIN, "calibration": CALIBRATION, "probe": PROBE},
     ),
 }
 # Temporary folders beside the launch file while ranks run, and the names in them.

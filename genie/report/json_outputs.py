@@ -37,10 +37,11 @@ class SuspectFields(TypedDict):
 
 
 class CarrierFields(TypedDict):
-    """A collective, and the time that it adds to an iteration."""
+    """The collectives of an operation in a group, and the time that they add to an iteration."""
 
     op: str
     group: str
+    collectives: int
     seq: int
     size_bytes: int
     extra_ns: int

@@ -60,7 +60,7 @@ def _head(verdict: Verdict) -> str:
             rows = [[collective_name(it), duration(it.extra_ns), percent(it.share)] for it in verdict.cost.carriers]
             left = verdict.cost.iteration_ns - sum(it.extra_ns for it in verdict.cost.carriers)
             rows.append(["all others", duration(left), percent(left / max(1, verdict.cost.iteration_ns))])
-            cost += table(["Of this in", "Longer than in the twin", "Share"], rows)
+            cost += table(["Of this in", "Longer than expected", "Share"], rows)
     first, _, rest = verdict.summary.partition("; ")
     title = title_of(first)
     rest = rest if title == first else verdict.summary

@@ -13,8 +13,8 @@ from genie.verdict.align import Aligned, align
 from genie.verdict.bounds import bounds_of, judged_links, named, reasons_named
 from genie.verdict.by_tier.imbalance import imbalances
 from genie.verdict.by_tier.tiers import between_switches, judged_tiers
-from genie.verdict.carriers import carriers_of
 from genie.verdict.components import attachments, components
+from genie.verdict.cost import cost_of
 from genie.verdict.coverage import coverage_of, nics_of
 from genie.verdict.decompose import Collective, IterationTotals, clock_bounds, decompose, totals
 from genie.verdict.evidence import e_value, lag_correlation, sign_e_value
@@ -48,14 +48,18 @@ SENT_AGAIN_MIN = 0.001  # of a rank's packets: a smaller share is not reported
 COUNTERS_MAX = 5  # warnings on counters
 
 
-def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes | None = None) -> Verdict:
+def judge(
+    live: Run, twin: Run, options: Options | None = None, probes: Probes | None = None, expected: Run | None = None
+) -> Verdict:
     """Align the runs, split times, test and locate components, and gate the fleet.
 
-    `probes`: rates over single paths, measured after the run.
+    `probes`: rates over single paths, measured after the run. `expected`: a run from its own starts, which says how
+    long iterations take without a fault; by default the twin, unless it followed the run's starts.
 
     Raises VerdictError when the runs cannot be compared.
     """
     options = options or Options()
+    expected = expected or (twin if starts_itself(twin, live) else None)
     aligned = align(live, twin)
     collectives = decompose(aligned, live)
     iterations = totals(aligned, collectives, live)
@@ -124,7 +128,7 @@ def judge(live: Run, twin: Run, options: Options | None = None, probes: Probes |
         summary="",
         action="",
         suspects=suspects,
-        cost=cost_of(suspects[0], aligned, iterations, collectives, fleet) if suspects else None,
+        cost=_cost(suspects[0], aligned, live, expected, fleet) if suspects else None,
         fleet=fleet,
         noise=noise,
         smallest_detectable=smallest_detectable(series, accused, len(candidates), options, stride),
@@ -229,7 +233,7 @@ def with_iterations(gate: FleetGate, iterations: list[IterationTotals], options:
     above = sign_e_value(values, float(np.log1p(gate.tolerance)), number) >= 1 / options.false_discovery
     if gate.result != "pass" or not above or gate.iterations < gate.tolerance:
         return gate
-    words = f"iterations take {times(gate.iterations)} {options.time_of}{UNEXPLAINED}"
+    words = f"the traffic of an iteration takes {times(gate.iterations)} {options.time_of}{UNEXPLAINED}"
     return replace(gate, result="inconclusive", words=words)
 
 
@@ -267,40 +271,35 @@ def smallest_detectable(
     return result
 
 
-def cost_of(
-    first: Suspect,
-    aligned: Aligned,
-    iterations: list[IterationTotals],
-    collectives: list[Collective],
-    fleet: FleetGate,
-) -> Cost | None:
-    """Median extra time of the iterations in the first suspect's window, beyond the fleet's own level."""
+def _cost(first: Suspect, aligned: Aligned, live: Run, expected: Run | None, fleet: FleetGate) -> Cost | None:
+    """Return the cost in the first suspect's window; None where no run says how long iterations take without it."""
     window = window_of(first, aligned.iterations)
-    inside = set(aligned.iterations[window.first : window.last + 1])
-    chosen = [item for item in iterations if item.iteration in inside and item.span_ns > 0]
-    if not chosen:
-        return None
-    level = 1 + max(0.0, fleet.slow_down)
-    extra = [max(0.0, item.measured_ns - item.simulated_ns * level) for item in chosen]
-    without = [max(1.0, item.span_ns - more) for item, more in zip(chosen, extra, strict=True)]
-    fraction = float(np.median([more / rest for more, rest in zip(extra, without, strict=True)]))
-    cost_ns = int(np.median(extra))
-    carriers = carriers_of((item for item in collectives if item.iteration in inside), level, cost_ns)
-    return Cost(cost_ns, int(np.median(without)), fraction, carriers)
+    inside = aligned.iterations[window.first : window.last + 1]
+    return None if expected is None else cost_of(live, expected, inside, fleet.slow_down)
 
 
 def iteration_ns(live: Run, twin: Run, aligned: Aligned) -> dict[str, int]:
     """World -> median time of the judged iterations; without the twin if it left compute out."""
     kept = pl.col("iteration").is_in(aligned.iterations)
-    computes = pl.col("kind").is_in(["comp", "mem"])
     result: dict[str, int] = {}
     for world, run in (("live", live), ("twin", twin)):
-        if world == "twin" and live.timeline.filter(computes).height and not twin.timeline.filter(computes).height:
+        if world == "twin" and not has_compute_of(twin, live):
             continue
         played = run.timeline.filter(kept) if world == "live" or aligned.follow else run.timeline
         spans = played.group_by("iteration").agg(span=pl.col("end_ns").max() - pl.col("start_ns").min())["span"]
         result[world] = int(np.median(spans.to_numpy())) if len(spans) else 0
     return result
+
+
+def starts_itself(run: Run, live: Run) -> bool:
+    """Whether a run starts its operations itself, compute included, and not at the moments of the live run."""
+    return not run.info.get("follow", False) and has_compute_of(run, live)
+
+
+def has_compute_of(run: Run, live: Run) -> bool:
+    """Whether a run has compute, if the live run has."""
+    computes = pl.col("kind").is_in(["comp", "mem"])
+    return bool(run.timeline.filter(computes).height) or not live.timeline.filter(computes).height
 
 
 def warnings_of(live: Run, twin: Run) -> list[str]:

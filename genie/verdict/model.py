@@ -9,7 +9,6 @@ from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
 
 if TYPE_CHECKING:
     from genie.verdict.bounds import NotJudged
-    from genie.verdict.carriers import Carrier
     from genie.verdict.coverage import Coverage
     from genie.verdict.decompose import Collective, IterationTotals
     from genie.verdict.options import Options
@@ -37,6 +36,19 @@ class Suspect:
     fault: str = "rate"  # rate, intermittent, loss, delay, mtu, dscp, ecn, unreachable or congestion
     note: str = ""  # of the file of known faults
     doubt: str = ""  # why it may not be at fault
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """The collectives of one operation in one group, and the time that they add to an iteration."""
+
+    op: str
+    group: str
+    collectives: int  # in an iteration
+    seq: int  # of the first one
+    size_bytes: int  # of all of them
+    extra_ns: int  # mean over iterations: means add up, and medians do not
+    share: float  # of an iteration's cost
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NO_SUSPECT, UNEXPLAINED = "; no component stands out", ", and no component explains it"  # of the fleet's words
 RUN_AGAIN = "Run again with more --iterations, on hosts that do nothing else"
 KINDS = {"nic": "NIC"}  # kind of a component, as it is written
+NO_COST = "cost not judged"
 OTHERS_MAX = 2  # suspects that the headline names beside the first
 PINNED_PORTS, TRACED_PATHS = "--source-ports pinned", "--trace-paths on"
 
@@ -75,7 +76,7 @@ def _accused(verdict: Verdict) -> Verdict:
     ]
     others = f" (and {', '.join(more[:OTHERS_MAX])}" if more else ""
     others += f" and {len(more) - OTHERS_MAX} more)" if len(more) > OTHERS_MAX else ")" if more else ""
-    cost = [cost_in_words(verdict.cost)] if verdict.cost else []
+    cost = cost_in_words(verdict.cost) if verdict.cost else NO_COST
     rivals = f" ({'; '.join(first.also)} would look the same)" if first.also else ""
     # Steady traffic of others, below the link's capacity, leaves no trace but a lower rate.
     alone = "and that no other job sends over it, " if first.fault in SLOWNESS and first.kind != "nic" else ""
@@ -84,7 +85,7 @@ def _accused(verdict: Verdict) -> Verdict:
     return replace(
         verdict,
         result="inconclusive" if first.doubt else "fail",
-        summary="; ".join([*found, *map(_known, verdict.known), *cost, verdict.judged.words()]),
+        summary="; ".join([*found, *map(_known, verdict.known), cost, verdict.judged.words()]),
         action=f"Run again while no other job sends over {first.name}: if it {verb} then, check it{rivals}."
         if first.doubt
         else f"Check {first.name}{rivals}, {alone}then run again to confirm.",

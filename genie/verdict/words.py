@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from genie.page.words import amount, duration, percent
-from genie.verdict.carriers import SHARE_MIN
 from genie.verdict.components import cable
+from genie.verdict.cost import SHARE_MIN
 from genie.verdict.links import cable_of, stands_for
-from genie.verdict.model import Cost, Suspect
+from genie.verdict.model import Carrier, Cost, Suspect
 
 if TYPE_CHECKING:
     from genie.verdict.align import Aligned
-    from genie.verdict.carriers import Carrier
     from genie.verdict.components import Attachment, Component
     from genie.verdict.links import KnownPaths
     from genie.verdict.locate import Finding
@@ -41,8 +40,13 @@ def cost_in_words(cost: Cost) -> str:
 
 
 def collective_name(carrier: Carrier) -> str:
-    """`all_reduce #1 (1.5 MiB)`: the second collective of its group; names the group unless it is the default one."""
+    """`all_reduce #1 (1.5 MiB)`, the second collective of its group, or `14 × all_gather of group 1 (1.3 MiB)`.
+
+    The group is named unless it is the default one.
+    """
     group = "" if carrier.group in ("", "0") else f" of group {carrier.group}"
+    if carrier.collectives > 1:
+        return f"{carrier.collectives} × {carrier.op}{group} ({amount(carrier.size_bytes)})"
     return f"{carrier.op} #{carrier.seq}{group} ({amount(carrier.size_bytes)})"
 
 

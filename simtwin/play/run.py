@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,14 @@ from simtwin.play.watching import Stopped, Watch
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+@dataclass(frozen=True)
+class Follow:
+    """A live run whose paths a simulation takes, and whose starts unless it has its own."""
+
+    run: Run
+    starts: bool = True
 
 
 def attachment(network: Network, rank: int, host: int) -> dict[str, Any]:
@@ -48,7 +57,7 @@ def simulate_to_folder(
     slots: Slots | None = None,
     lowering: Lowering | None = None,
     iterations: int = 1,
-    follow: Run | None = None,
+    follow: Follow | None = None,
     compute: str | None = None,
     watch: Watch | None = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
@@ -80,7 +89,7 @@ def simulated(
     slots: Slots | None = None,
     lowering: Lowering | None = None,
     iterations: int = 1,
-    follow: Run | None = None,
+    follow: Follow | None = None,
     compute: str | None = None,
     watch: Watch | None = None,
     nccl_variables: Sequence[Mapping[str, str]] = (),
@@ -95,18 +104,19 @@ def simulated(
 
     arrivals = None
     numbers: list[int] = list(range(iterations))
-    if follow is not None:
-        if follow.info.get("ranks") != workload.world_size:
+    live = None if follow is None else follow.run
+    if live is not None and follow.starts:
+        if live.info.get("ranks") != workload.world_size:
             raise FollowError(
-                f"{follow.path} is a run of {follow.info.get('ranks')} ranks and the workload has {workload.world_size}"
+                f"{live.path} is a run of {live.info.get('ranks')} ranks and the workload has {workload.world_size}"
             )
-        arrivals = arrivals_of(workload, _complete_iterations(follow, workload))
+        arrivals = arrivals_of(workload, _complete_iterations(live, workload))
         numbers = sorted(arrivals)
         if not numbers:
-            raise FollowError(f"{follow.path} holds no iteration that all ranks ended: nothing to follow")
+            raise FollowError(f"{live.path} holds no iteration that all ranks ended: nothing to follow")
         if not any((starts >= 0).any() for ranks in arrivals.values() for starts in ranks.values()):
             arrivals = None  # no communication: play compute as in any simulation
-    followed = twin.follow_paths(follow.paths) if follow is not None and follow.paths is not None else None
+    followed = twin.follow_paths(live.paths) if live is not None and live.paths is not None else None
     watch, failure = watch or Watch(), ""
     try:
         result = twin.play(
@@ -148,8 +158,8 @@ def simulated(
         "warmup": 0,
         "seed": twin.seed,
         "threads": twin.threads,
-        "follow": follow is not None,
-        "follows": str(follow.path) if follow else None,
+        "follow": follow is not None and follow.starts,
+        "follows": str(live.path) if live else None,
         "error_bound": 0.0 if twin.level.name == PACKET else None,  # none is known
         "slots": slots,
         "compute": compute,

@@ -251,6 +251,14 @@ def run_pair(
     )
 
 
+def expected_run(seed: int, ranks: int = 8) -> Run:
+    """One iteration of the twin from its own starts, with the compute that `run_pair` draws from this seed."""
+    world = World(ranks)
+    asked = 2e6 + 3e6 * np.random.default_rng(seed).random((len(COLLECTIVES), ranks))
+    play(world, 0, Messages(None, Noise(), Fault(), ranks), asked, None)
+    return _run("expected", {"world": "twin", "follow": False}, world)
+
+
 def _run(name: str, info: dict[str, object], world: World) -> Run:
     return Run(Path(name), info, _table(world.timeline, TIMELINE_SCHEMA), _table(world.transfers, TRANSFERS_SCHEMA), {})
 

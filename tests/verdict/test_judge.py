@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from synthetic_runs import Fault, Noise, run_pair
+from synthetic_runs import Fault, Noise, expected_run, run_pair
 
 from genie.record import Run
 from genie.verdict import Options, Verdict, judge
@@ -104,7 +104,7 @@ def test_slow_iterations_that_no_component_explains_are_no_pass() -> None:
     gate = FleetGate("pass", 0.0, 0.25, "as fast as the twin")
     iterations = [IterationTotals(number, 1.0, 1.0, 1430, 1000, 1500) for number in range(2, 12)]
     assert with_iterations(gate, iterations, Options()).words == (
-        "iterations take 1.43x the twin's time, and no component explains it"
+        "the traffic of an iteration takes 1.43x the twin's time, and no component explains it"
     )
     assert with_iterations(gate, iterations, Options()).result == "inconclusive"
     failed = with_iterations(replace(gate, result="fail"), iterations, Options())
@@ -261,7 +261,7 @@ def test_single_messages_alone_are_judged() -> None:
 
 
 def test_verdict_json_has_what_the_design_names() -> None:
-    verdict = judge(*run_pair(9, Noise(), Fault(5, 0.5, since=7)))
+    verdict = judge(*run_pair(9, Noise(), Fault(5, 0.5, since=7)), expected=expected_run(9))
     data = json.loads(json.dumps(verdict.to_dict()))
     assert data["result"] == "fail"
     assert set(data["collectives"][0]) >= {

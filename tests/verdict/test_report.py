@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_runs import Fault, Noise, run_pair
+from synthetic_runs import Fault, Noise, expected_run, run_pair
 
 from genie.report.page import report, write_report
 from genie.verdict import judge
@@ -18,7 +18,7 @@ def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[obj
     """The report of a run whose rank 5 is slow from iteration 7 on."""
     live, twin = run_pair(1, Noise(), Fault(5, 0.5, since=7))
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report(path, judge(live, twin), live, twin)
+    write_report(path, judge(live, twin, expected=expected_run(1)), live, twin)
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     requests: list[str] = []
     errors: list[str] = []
