@@ -104,8 +104,8 @@ def simulated(
 
     arrivals = None
     numbers: list[int] = list(range(iterations))
-    live = None if follow is None else follow.run
-    if live is not None and follow.starts:
+    live, starts = (None, False) if follow is None else (follow.run, follow.starts)
+    if live is not None and starts:
         if live.info.get("ranks") != workload.world_size:
             raise FollowError(
                 f"{live.path} is a run of {live.info.get('ranks')} ranks and the workload has {workload.world_size}"
@@ -158,7 +158,7 @@ def simulated(
         "warmup": 0,
         "seed": twin.seed,
         "threads": twin.threads,
-        "follow": follow is not None and follow.starts,
+        "follow": starts,
         "follows": str(live.path) if live else None,
         "error_bound": 0.0 if twin.level.name == PACKET else None,  # none is known
         "slots": slots,
