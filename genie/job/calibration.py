@@ -1,4 +1,4 @@
-"""The measurement of a calibration: rings on the hosts, and in the twin from the same arrivals."""
+"""The measurement of a calibration: small exchanges on the hosts, and in the twin from the same arrivals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from genie.job.job import Job, latency_in_words, rate_from
 from genie.job.live_settings import settings_on
 from genie.job.options import LiveOptions, TrafficOptions
 from genie.job.site import ExecutionSite
-from genie.live.launch.calibrate import ITERATIONS, UNIT_NS, WARMUP, calibration_of, rings, samples_ns, spans
+from genie.live.launch.calibrate import ITERATIONS, UNIT_NS, WARMUP, calibration_of, exchanges, samples_ns, spans
 from genie.live.launch.launcher import LaunchError, launch, mpirun_line, refuse_running, remote_hosts
 from genie.record import CALIBRATION, launch_mark, open_run, prepare_folder
 from genie.workload.write import save
@@ -54,19 +54,19 @@ def measure(
     written: Fabric | None = None,
     wrapper: Sequence[str] = (),
 ) -> Calibration:
-    """Run the rings on the hosts and in the twin. Raises LaunchError when the live run fails.
+    """Run the exchanges on the hosts and in the twin. Raises LaunchError when the live run fails.
 
     `traffic` and `live`: their transport options hold here too. `written`: the fabric, None for loopback. `wrapper`:
     the words before each rank's command.
     """
     if hosts.ranks < 2:
         raise UsageError("calibration needs at least 2 ranks")
-    workload = rings(hosts.ranks)
+    workload = exchanges(hosts.ranks)
     refuse_running(out)
     prepare_folder(out, CALIBRATION)
-    folder = out / "rings"  # in a folder that all hosts see
-    # One message per hop, whatever messages the job has: the twin below plays the same ring.
-    ring_traffic = TrafficOptions(
+    folder = out / "exchanges"  # in a folder that all hosts see
+    # One message per hop, whatever messages the job has: the twin below plays the same ones.
+    own_traffic = TrafficOptions(
         str(folder),
         hosts=traffic.hosts,
         fabric=traffic.fabric,
@@ -76,17 +76,17 @@ def measure(
         seed=traffic.seed,
         queue_pairs=traffic.queue_pairs,
         split=traffic.split,
-        spray=1,  # the twin of the rings does not know which paths packets take
+        spray=1,  # the twin of the exchanges does not know which paths packets take
         congestion=traffic.congestion,
     )
     # Faults and paths are the job's. Its transport, ports and way of waiting are those that are measured.
     chosen = PAIR if live.source_ports == PINNED else live.source_ports
-    ring_live = replace(
+    own_live = replace(
         live, iterations=ITERATIONS, warmup=WARMUP, faults=None, trace_paths=None, source_ports=chosen, verify=False
     )
-    job = Job(ring_traffic, ring_live, workload, hosts, written)
+    job = Job(own_traffic, own_live, workload, hosts, written)
     try:
-        save(workload, folder, "rings")
+        save(workload, folder, "exchanges")
         rate_bps = 0 if traffic.rate is None else rate_from(traffic.rate)
         fabric = loopback_fabric(hosts.ranks, rate_bps) if written is None else written
         settings = settings_on(job, out, fabric)

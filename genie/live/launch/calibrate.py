@@ -1,8 +1,9 @@
 """`genie calibrate`: the latency of a packet on a host, measured before a run and never fitted to the judged run.
 
-A ring all-gather is a ping-pong with all ranks at once: every hop is one message that the next hop waits for. The twin
-plays the same collectives from the measured arrivals, with a host latency of 0 and of one unit. Its result is linear in
-the latency, so each measured collective gives one sample of it.
+A ring all-gather is a ping-pong with all ranks at once: every hop is one message that the next hop waits for. In an
+all-to-all each message waits for the acknowledgement of the one before. The twin plays the same collectives from the
+measured arrivals, with a host latency of 0 and of one unit. Its result is linear in the latency, so each measured
+collective gives one sample of it.
 """
 
 from __future__ import annotations
@@ -18,35 +19,38 @@ from genie.config.hosts import Calibration
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 
-SIZES_BYTES = (4096, 16384, 65536)  # one, four and sixteen packets a hop
-PER_SIZE = 12
+# Messages of one, four and sixteen packets, to the next rank of a ring or to each rank in turn.
+MESSAGES_BYTES = (
+    (Op.ALL_GATHER, 4096),
+    (Op.ALL_TO_ALL, 4096),
+    (Op.ALL_GATHER, 16384),
+    (Op.ALL_TO_ALL, 16384),
+    (Op.ALL_GATHER, 65536),
+)
+ROUNDS = 12
 ITERATIONS, WARMUP = 3, 1
 UNIT_NS = 10_000
 PAUSE_NS = 300_000  # before each collective, so that collectives do not overlap
-STAGGER_NS = 400_000  # drawn on top in every second round: the latency differs between ranks in step and out of step
+# Drawn on top. Ranks of a job come to a collective at different times. Ranks that wake together queue for the cores,
+# and a packet then takes longer.
+STAGGER_NS = 400_000
 SEED = 1
 
 
-def rings(ranks: int) -> Workload:
-    """Return a workload of all-gathers with one, four and sixteen packets a hop, in turn.
-
-    The ranks of every second round are staggered.
-    """
+def exchanges(ranks: int) -> Workload:
+    """Return a workload of small all-gathers and all-to-alls, in turn, with staggered ranks."""
     graphs: dict[int, RankGraph] = {}
     workload = Workload("calibration", ranks, [Group("world", tuple(range(ranks)))], graphs)
     for rank in range(ranks):
         builder = RankBuilder(rank)
         draw = random.Random(f"{SEED}/{rank}")
         last: tuple[int, ...] = ()
-        for number in range(PER_SIZE):
-            for size in SIZES_BYTES:
-                pause_ns = PAUSE_NS + (draw.randrange(STAGGER_NS) if number % 2 else 0)
+        for _ in range(ROUNDS):
+            for op, message_bytes in MESSAGES_BYTES:
+                pause_ns = PAUSE_NS + draw.randrange(STAGGER_NS)
                 last = (builder.add(len(builder), "pause", Kind.COMP, last, duration_ns=pause_ns),)
-                last = (
-                    builder.add(
-                        len(builder), "ring", Kind.COLL, last, size_bytes=size, op=Op.ALL_GATHER, group=0
-                    ),
-                )  # fmt: skip
+                size = message_bytes * (ranks if op is Op.ALL_TO_ALL else 1)
+                last = (builder.add(len(builder), "exchange", Kind.COLL, last, size_bytes=size, op=op, group=0),)
         graphs[rank], _ = builder.finish()
     return workload
 
