@@ -32,13 +32,13 @@ from genie.live.rank.clocks import clock_identity
 from genie.live.rank.process import start
 from genie.live.rendezvous.channel import PeerError, RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
+from genie.live.settings import REAL_TIME_PRIORITY
 from genie.live.transport import VERBS, TransportError
 from genie.plan.facts import facts_of_build
 from genie.record import BENCH, marked_json
 
 SLICE_S = 0.25  # between two checks for alarms
 TURN_PS = int(SLICE_S * 1e12)
-REAL_TIME_PRIORITY = 10
 LINES = f"lines{FACTS}"  # among the parts: the lines so far, for the launcher's display
 
 

@@ -25,11 +25,11 @@ from genie.live.launch.endings import check_size, run_to_the_end
 from genie.live.parts import FACTS, PARTS
 from genie.live.rank.process import start
 from genie.live.rendezvous.meeting import Rendezvous
+from genie.live.settings import REAL_TIME_PRIORITY
 from genie.live.transport import VERBS
 from genie.plan.facts import facts_of_build
 from genie.record import CHECK
 
-REAL_TIME_PRIORITY = 10
 TRACED_STATIONS_MAX = 128  # beyond, traces would take longer than all other phases
 PROGRESS = f"progress{FACTS}"  # among the parts: the current phase, for the command that watches
 

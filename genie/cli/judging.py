@@ -111,6 +111,9 @@ def check_baseline_of(given: str | None, settings: RunSettings) -> None:
         raise UsageError(f"--baseline {given}: is of another job: it has {ranks} ranks, and this one {settings.ranks}")
     if info.get("lowering") not in (None, json.loads(json.dumps(settings.lowering.facts()))):
         raise UsageError(f"--baseline {given}: is of another job: it differs in its lowering to messages")
+    fabric = fabric_of(opened(Path(given)))
+    if fabric is not None and settings.fabric and fabric != settings.fabric:
+        raise UsageError(f"--baseline {given}: is of another job: it ran on the fabric {fabric}, not {settings.fabric}")
 
 
 def check_known(path: Path | None, job: Job) -> None:
@@ -177,6 +180,13 @@ class Played:
     run: Run
     twin: Run | None = None
     probes: Probes | None = None
+
+
+def fabric_of(played: Played) -> str | None:
+    """Return the name of the fabric of a run; None where it is not known."""
+    if played.twin is not None:
+        return str(played.twin.info.get("fabric") or "") or None
+    return str((played.run.info.get("settings") or {}).get("fabric") or "") or None
 
 
 def opened(path: Path) -> Played:

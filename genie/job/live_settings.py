@@ -92,6 +92,7 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
         iterations=live.iterations,
         warmup=live.warmup,
         seed=traffic.seed,
+        fabric=fabric.name if fabric else "",
         slots=traffic.slots,
         compute=traffic.compute,
         channels=lowering.channels,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from genie.config.congestion import NoControl, plain
+from genie.errors import GenieError
 from genie.invocation import detail, note
 from genie.job.job import Job
 from genie.job.site import ExecutionSite
@@ -22,6 +24,17 @@ from genie.verdict.probed.probes import Probes, read_probes
 MODULE = "genie.probe.rank"
 ROCE_CLASS = 104  # DSCP 26, as in most RoCE clusters: a job of class 0 cannot show that its DSCP is rewritten
 PATHS = 16  # UDP source ports from each host to each other: they show 4 equally likely paths with P = 0.96
+
+
+INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes, as shells have them
+
+
+class ProbesInterruptedError(GenieError):
+    """A signal ended the probes. The records of the run are complete."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -70,6 +83,9 @@ def probed_links(
     line = mpirun_line(settings, remote_hosts(job.hosts), MODULE, site.wrapper(job.ranks))
     detail(" ".join(line))
     outcome = launch(settings, line)
+    if outcome.code in INTERRUPTED:
+        text = f"{outcome.failure} while it probed links: genie diff judges the run without them"
+        raise ProbesInterruptedError(text, outcome.code)
     if outcome.code != 0:
         warn(f"links were not probed: {outcome.failure}")
         return None

@@ -17,6 +17,7 @@ from genie.plan.lowering import Lowering
 from genie.record import LIVE, launch_mark
 
 # Stretched by the largest dilation (1000) and in picoseconds, these still fit 63 bits.
+REAL_TIME_PRIORITY = 10  # of ranks under SCHED_FIFO
 TIME_MAX_S = 3600
 DELAY_MAX_US = 60_000_000
 EVERY_MAX = 10**9
@@ -108,6 +109,7 @@ class RunSettings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_on
     addresses: list[str]
     ports: list[str | None]  # by rank: its host in the fabric file; None: none
     host_names: list[str]
+    fabric: str = ""  # name in the fabric file; "" without one
     rate_bps: int = 0
     dilation: int = 1
     iterations: int = 1

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+import genie_core
 import msgspec
 
 from genie.check.congestion import controlled, measure_incasts, why_no_incast
@@ -27,6 +28,7 @@ from genie.live.paths.mtu import HEADER_BYTES
 from genie.live.paths.probe import PathProber, train
 from genie.live.rank.process import start
 from genie.live.rendezvous.meeting import Rendezvous, decoded
+from genie.live.settings import REAL_TIME_PRIORITY
 from genie.plan.facts import facts_of_build
 from genie.probe.delays import late_flows
 from genie.probe.faults import Fault, clocks_of, faults_of, host_links_of
@@ -60,6 +62,8 @@ class LinkProbeRank:
     def __init__(self, settings: LinkProbeSettings, rendezvous: Rendezvous) -> None:
         check_size(settings, rendezvous.size)
         self.settings, self.meet, self.rank = settings, rendezvous, rendezvous.rank
+        # As the ranks of a run: a flow that waits for a core is no slow path.
+        self.scheduling = genie_core.claim_real_time(REAL_TIME_PRIORITY if settings.real_time else 0)
         self.graph = Graph(settings.trace or TracePlan())
         self.unwatched: list[str] = []  # of the links that are to be watched for traffic of others, on rank 0
 
@@ -320,6 +324,7 @@ class LinkProbeRank:
                 "probe": True,
                 **facts_of_build(),
                 "settings": msgspec.to_builtins(self.settings),
+                "scheduling": self.scheduling,
                 "tests": msgspec.to_builtins(found),
                 "faults": msgspec.to_builtins(faults),
                 "paths": len(self.paths),

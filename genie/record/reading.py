@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 JSON_MAX_BYTES = 256 << 20
+WORLDS = ("live", "twin")
 RENAMED = {"remarks": "warnings"}  # old name → new name of fields in older run folders
 RANKS_MAX = 1 << 20
 TIME_MAX_NS = 1 << 53  # 104 days, so that sums and differences are exact in doubles
@@ -187,9 +188,12 @@ def open_run(path: Path) -> Run:
     for name in RUN_FILES:
         if not (path / name).is_file():
             raise RecordError(f"{path}: is not a run folder, {name} is missing; give the -o of genie run or simulate")
+    info = read_object(path / "run.json", _Info)
+    if info.get("world") not in WORLDS:
+        raise RecordError(f"{path / 'run.json'}: is of no live run and no simulation; make the run again")
     return Run(
         path,
-        read_object(path / "run.json", _Info),
+        info,
         _read_table(path / "timeline.parquet", TIMELINE_SCHEMA),
         _read_table(path / "transfers.parquet", TRANSFERS_SCHEMA),
         read_object(path / "counters.json", _Counters),
@@ -218,7 +222,10 @@ def read_object(path: Path, kind: type[Struct] | None = None) -> dict[str, Any]:
 
 def _readable(path: Path, value: dict[str, Any]) -> dict[str, Any]:
     """The object without its mark. Raises RecordError for the mark of a later version."""
-    found = re.fullmatch(r"genie\.[a-z-]+\.([0-9]{1,9})", str(value.pop("schema", "")))
+    mark = str(value.pop("schema", ""))
+    found = re.fullmatch(r"genie\.[a-z-]+\.([0-9]{1,9})", mark)
+    if mark and not found:
+        raise RecordError(f"{path}: has the schema {mark[:40]!r}, which is none of Genie's; make the run again")
     if found and int(found[1]) > SCHEMA_VERSION:
         raise RecordError(f"{path}: was written by a later Genie (schema {found[1]}): read it with that version")
     return value

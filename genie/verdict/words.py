@@ -9,7 +9,6 @@ import numpy as np
 
 from genie.page.words import amount, duration, percent
 from genie.verdict.components import cable
-from genie.verdict.cost import SHARE_MIN
 from genie.verdict.links import cable_of, stands_for
 from genie.verdict.model import Carrier, Cost, Suspect
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from genie.verdict.locate import Finding
 
 OWN_PARTS = ("link ", "the link of ", "its ")  # beginnings of the names of a NIC's cable and port
+REST_MIN = 0.005  # of a cost: less is lost in rounding
 LEAST_SHOWN = 0.01  # a smaller fraction of an iteration is not told from noise, and not divided
 
 
@@ -35,7 +35,7 @@ def cost_in_words(cost: Cost) -> str:
     first, others = cost.carriers[0], cost.carriers[1:]
     beside = f", +{duration(sum(it.extra_ns for it in others))} in {len(others)} more" if others else ""
     rest_ns = cost.iteration_ns - sum(it.extra_ns for it in cost.carriers)
-    elsewhere = f", +{duration(rest_ns)} elsewhere" if rest_ns >= SHARE_MIN * cost.iteration_ns else ""
+    elsewhere = f", +{duration(rest_ns)} elsewhere" if rest_ns >= REST_MIN * cost.iteration_ns else ""
     return f"{text}; +{duration(first.extra_ns)} of it in {collective_name(first)}{beside}{elsewhere}"
 
 

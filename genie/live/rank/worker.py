@@ -35,7 +35,7 @@ from genie.live.rank.run_queue import waited_for_core_ns
 from genie.live.rank.transports import make_transport
 from genie.live.rendezvous.channel import PeerError, RendezvousError
 from genie.live.rendezvous.meeting import Rendezvous
-from genie.live.settings import RunSettings
+from genie.live.settings import REAL_TIME_PRIORITY, RunSettings
 from genie.live.transport import ENDED, REFUSED, STALLED, EndpointInfo, Site, TransportContext, TransportError
 from genie.plan.build import build_plan
 from genie.plan.names import name_nodes
@@ -50,7 +50,6 @@ IDLE_NS = 2_000_000  # between two checks for messages while waiting: each takes
 # sending.
 LEAD_NS = 2 * IDLE_NS + 2_000_000
 CAUSE_WAIT_S = 2 * SLICE_NS / 1e9  # for a peer's report of why a connection ended: rank 0 passes it on
-REAL_TIME_PRIORITY = 10
 
 
 class Rank:

@@ -146,6 +146,8 @@ def job_of(run: Run) -> str:
     facts["lab"] = (settings.get("lab") or {}).get("fabric")
     if run.info.get("world") == "twin":
         facts |= {key: run.info.get(key) for key in ("fabric", "level", "load_balancing", "follow")}
+        if (described := run.path / "fabric.toml").is_file():
+            facts["described"] = sha256(described.read_bytes()).hexdigest()
     return sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 

@@ -246,11 +246,18 @@ def _check_alike(before: Run, after: Run) -> None:
 
 def _check_fabrics(before: Run, after: Run, twins: tuple[Run | None, Run | None]) -> None:
     """Raises VerdictError for live runs of validations on different fabrics. Simulations may compare fabrics."""
-    one, other = (twin.info.get("fabric") if twin is not None else None for twin in twins)
+    one, other = (_fabric_of(run, twin) for run, twin in zip((before, after), twins, strict=True))
     if before.info.get("world") == "live" and one and other and one != other:
         raise VerdictError(
             f"{before.path} and {after.path} are runs on different fabrics ({one} and {other}): compare runs of one job"
         )
+
+
+def _fabric_of(run: Run, twin: Run | None) -> str:
+    """The name of a run's fabric; "" where it is not known."""
+    if twin is not None:
+        return str(twin.info.get("fabric") or "")
+    return str((run.info.get("settings") or {}).get("fabric") or "")
 
 
 def change_of(before: NDArray[np.float64], after: NDArray[np.float64]) -> Change:
