@@ -222,9 +222,9 @@ def read_object(path: Path, kind: type[Struct] | None = None) -> dict[str, Any]:
 
 def _readable(path: Path, value: dict[str, Any]) -> dict[str, Any]:
     """The object without its mark. Raises RecordError for the mark of a later version."""
-    mark = str(value.pop("schema", ""))
-    found = re.fullmatch(r"genie\.[a-z-]+\.([0-9]{1,9})", mark)
-    if mark and not found:
+    mark = value.pop("schema", "")
+    found = re.fullmatch(r"genie\.[a-z-]+\.([0-9]{1,9})", str(mark))
+    if isinstance(mark, str) and mark and not found:
         raise RecordError(f"{path}: has the schema {mark[:40]!r}, which is none of Genie's; make the run again")
     if found and int(found[1]) > SCHEMA_VERSION:
         raise RecordError(f"{path}: was written by a later Genie (schema {found[1]}): read it with that version")

@@ -53,8 +53,8 @@ def judge(
 ) -> Verdict:
     """Align the runs, split times, test and locate components, and gate the fleet.
 
-    `probes`: rates over single paths, measured after the run. `expected`: a run from its own starts, which says how
-    long iterations take without a fault; by default the twin, unless it followed the run's starts.
+    `probes`: rates over single paths, measured after the run. `expected`: a run from its own starts, which tells the
+    time of an iteration without a fault. By default this is the twin, unless it followed the run's starts.
 
     Raises VerdictError when the runs cannot be compared.
     """

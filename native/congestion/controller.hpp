@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/fold.hpp"
 #include "core/time.hpp"
 
 namespace genie::congestion {
@@ -94,6 +95,10 @@ class Controller {
   virtual void notified(TimePs) {}                            // a congestion notification packet has come
   virtual void acknowledged(const Acknowledgement&) {}
   virtual void lost(TimePs) {}  // something is to be sent again
+  // `acknowledged`: the number of packets ever acknowledged, to which others are relative.
+  virtual void fold(Fold& fold, const Fold::Base& /*acknowledged*/) {
+    fold.exact(paced_, moves_waiting_, window_bytes_);
+  }
 
  protected:
   Controller() = default;

@@ -62,6 +62,16 @@ class Dcqcn final : public Controller {
     }
   }
 
+  // Alpha decays by absolute time and is brought up to date late. A notification alone reads it, and forbids
+  // a shift.
+  void fold(Fold& fold, const Fold::Base& acknowledged) override {
+    Controller::fold(fold, acknowledged);
+    fold.exact(rate_bps_, target_bps_, timer_events_, byte_events_);
+    if (!paced_) return;
+    fold.exact(sent_bytes_);
+    fold.moment(next_increase_);
+  }
+
  private:
   static constexpr std::int64_t kOne = std::int64_t{1} << 30;  // alpha's unit
 

@@ -58,6 +58,14 @@ class DcqcnTimer final : public Controller {
 
   void acknowledged(const Acknowledgement& news) override { advance(news.now); }
 
+  void fold(Fold& fold, const Fold::Base& acknowledged) override {
+    Controller::fold(fold, acknowledged);
+    fold.exact(rate_bps_, target_bps_, alpha_, raises_, noted_for_alpha_, noted_for_decrease_);
+    fold.moment(next_alpha_);
+    fold.moment(next_decrease_);
+    fold.moment(next_increase_);
+  }
+
  private:
   void advance(TimePs now) {
     while (true) {

@@ -55,6 +55,12 @@ class Dctcp final : public Controller {
     apply();
   }
 
+  void fold(Fold& fold, const Fold::Base& acknowledged) override {
+    Controller::fold(fold, acknowledged);
+    fold.exact(window_, alpha_, acknowledged_, marked_, cut_);
+    fold.relative(acknowledged, window_end_);
+  }
+
  private:
   void apply() {
     window_ = std::clamp(window_, mtu_bytes_, std::max(maximum_, mtu_bytes_));

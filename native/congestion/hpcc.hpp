@@ -48,6 +48,20 @@ class Hpcc final : public Controller {
     if (round) updated_at_ = news.sent;
   }
 
+  // A hop's time and bytes are those of a port. Both are taken down in the units of a header, so that a
+  // period must be a multiple of these.
+  void fold(Fold& fold, const Fold::Base& acknowledged) override {
+    Controller::fold(fold, acknowledged);
+    fold.exact(rate_bps_, reference_bps_, utilisation_, stage_, last_.count);
+    fold.relative(acknowledged, updated_at_);
+    for (std::size_t at = 0; at < last_.count; ++at) {
+      Hop& hop = last_.hops[at];
+      fold.exact(hop.queue_bytes, hop.rate_bps, hop.port);
+      fold.moment(hop.time);
+      fold.total(hop.sent_bytes);
+    }
+  }
+
  private:
   void remember(const Telemetry& now) {  // not the places that no port has written to
     std::copy_n(now.hops.begin(), now.count, last_.hops.begin());

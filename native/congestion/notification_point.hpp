@@ -2,6 +2,7 @@
 // came in it. Pure; without a timer: the first packet after an interval's end says what was marked in it. Zhu
 // et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 3.
 #pragma once
+#include "core/fold.hpp"
 #include "core/time.hpp"
 
 namespace genie::congestion {
@@ -18,6 +19,11 @@ class NotificationPoint {
   }
   // A mark waits for its interval's end.
   bool pending() const { return pending_; }
+
+  void fold(Fold& fold) {
+    fold.exact(pending_);
+    fold.not_before(next_);
+  }
 
  private:
   TimePs next_ = 0;

@@ -66,6 +66,13 @@ class Nscc final : public Controller {
     apply();
   }
 
+  void fold(Fold& fold, const Fold::Base& acknowledged) override {
+    Controller::fold(fold, acknowledged);
+    fold.exact(window_, delay_, round_bytes_, achieved_bytes_);
+    fold.not_before(round_end_);
+    fold.not_before(cut_until_);
+  }
+
  private:
   void apply() {
     window_ = std::clamp(window_, mtu_bytes_, maximum_);

@@ -71,6 +71,12 @@ class Swift final : public Controller {
     apply();
   }
 
+  void fold(Fold& fold, const Fold::Base& acknowledged) override {
+    Controller::fold(fold, acknowledged);
+    fold.exact(window_, round_trip_);
+    fold.not_before(cut_at_, static_cast<TimePs>(round_trip_) + 1);
+  }
+
  private:
   bool may_decrease(TimePs now) const { return static_cast<double>(now - cut_at_) >= round_trip_; }
   void cut(double factor, TimePs now) {

@@ -62,6 +62,11 @@ class Timely final : public Controller {
     rate_bps_ = std::clamp(rate_bps_, static_cast<double>(config_->minimum_rate_bps), line_rate_bps_);
   }
 
+  void fold(Fold& fold, const Fold::Base& acknowledged) override {
+    Controller::fold(fold, acknowledged);
+    fold.exact(rate_bps_, last_, difference_, bytes_, falling_);
+  }
+
  private:
   const TimelyConfig* config_;
   double line_rate_bps_, rate_bps_;

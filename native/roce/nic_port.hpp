@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/fold.hpp"
 #include "core/time.hpp"
 
 namespace genie::roce {
@@ -93,6 +94,22 @@ class NicPort {
   // The packet that has just been booked keeps the port until then, or longer; returns until when.
   TimePs keep(TimePs until) { return free_ = std::max(free_, until); }
 
+  void fold(Fold& fold) {
+    for (const std::uint8_t mark : marks_) fold.exact(mark);
+    control_.fold(fold);
+    data_.fold(fold);
+    fold.exact(held_.size());
+    for (Waiting& waiting : held_) {
+      fold.exact(waiting.id);
+      fold.moment(waiting.since);
+    }
+    for (std::size_t id = 0; id < held_until_.size(); ++id) {
+      if ((marks_[id] & kHeldMark) != 0) fold.moment(held_until_[id]);
+    }
+    if (control_.empty() && data_.empty()) return fold.not_before(free_);
+    fold.moment(free_);  // those that wait since then or before come first
+  }
+
  private:
   static constexpr std::uint8_t kControlMark = 1, kDataMark = 2, kHeldMark = 4;
 
@@ -133,6 +150,13 @@ class NicPort {
     }
     const Waiting& front() const { return slots_[head_]; }
     TimePs since(std::uint32_t place) const { return at(place).since; }
+    void fold(Fold& fold) {
+      fold.exact(count_);
+      for (std::uint32_t place = 0; place < count_; ++place) {
+        fold.exact(at(place).id);
+        fold.moment(at(place).since);
+      }
+    }
     Waiting pop(TimePs free) {
       std::uint32_t place = first(free);
       const Waiting value = at(place);

@@ -121,6 +121,13 @@ class QueuePair {
     requester_.timer(now, counters_, bound);
   }
 
+  bool can_fold() const { return responder_.can_fold(); }
+  void fold(Fold& fold) {
+    counters_.fold(fold);
+    responder_.fold(fold);
+    requester_.fold(fold);
+  }
+
   // Receives have been posted for a peer that may wait for them.
   template <class Sink>
   void receives_posted(Sink& sink) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/fold.hpp"
 #include "core/time.hpp"
 #include "roce/forgery.hpp"
 #include "roce/opcode.hpp"
@@ -208,6 +209,8 @@ class Requester {
     restart_timer(now, sink);
     sink.ready();
   }
+
+  void fold(Fold& fold);
 
  private:
   using Entry = SendQueue::Entry;

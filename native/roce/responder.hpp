@@ -172,6 +172,10 @@ class Responder {
     starved_ = false;
   }
 
+  // True where a state can be folded: nothing has come early or trimmed, and no READ is answered.
+  bool can_fold() const;
+  void fold(Fold& fold);
+
  private:
   // Of the last gap or refusal: nothing is wrong, its NAK is to be sent, it has been sent and the gap is
   // still there.
@@ -330,15 +334,7 @@ class Responder {
   }
 
   // Whether it is a READ that was answered before, or the rest of one from a packet on (section 9.7.5.1.5).
-  bool was_answered(const Packet& packet) const {
-    return std::ranges::any_of(answered_, [&](const Answered& read) {
-      const std::int32_t after = psn_diff(packet.psn, read.psn);
-      const std::uint64_t offset = std::uint64_t{config_->mtu_bytes} * static_cast<std::uint32_t>(after);
-      return after >= 0 && packet.rkey == read.rkey && offset <= read.size_bytes &&
-             (after == 0 || offset < read.size_bytes) && packet.remote_address == read.address + offset &&
-             packet.message_bytes <= read.size_bytes - offset;
-    });
-  }
+  bool was_answered(const Packet& packet) const;
 
   // A READ (section 9.7.4.1.7): as many PSNs as its data has packets.
   template <class Sink>

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/fold.hpp"
 #include "roce/opcode.hpp"
 #include "roce/types.hpp"
 
@@ -49,6 +50,20 @@ class SendQueue {
         return entry.request.verb == Verb::kRead;
     }
     return false;
+  }
+
+  // `psn`, `ssn`: the bases of both circles.
+  void fold(Fold& fold, const Fold::Base& psn, const Fold::Base& ssn) {
+    fold.exact(count_);
+    for (std::uint32_t place = 0; place < count_; ++place) {
+      Entry& entry = at(place);
+      SendRequest& request = entry.request;
+      fold.exact(request.verb, request.solicited, request.size_bytes, request.immediate, request.rkey);
+      fold.exact(request.local_address, request.remote_address, entry.packets, entry.retransmits);
+      fold.handle(request.handle);
+      fold.relative(psn, entry.first_psn, kPsnMask);
+      fold.relative(ssn, entry.ssn, kPsnMask);
+    }
   }
 
   // A packet of a message, by its place there.

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "congestion/controllers.hpp"
+#include "core/fold.hpp"
 #include "core/time.hpp"
 #include "roce/types.hpp"
 
@@ -101,6 +103,22 @@ class SenderControl {
     data_from_ -= gap();
     rate_bps_ = controller_->rate_bps(now);
     data_from_ += gap();
+  }
+
+  // `unacked`: the oldest PSN that is not acknowledged; so many packets from it on are under way.
+  void fold(Fold& fold, const Fold::Base& unacked, std::uint32_t in_flight) {
+    fold.exact(rate_bps_, wire_bytes_, window_packets_, ack_every_packets_, paced_);
+    fold.not_before(data_from_, gap());
+    const Fold::Base acknowledged = fold.base(acknowledged_);
+    if (controller_ != nullptr) controller_->fold(fold, acknowledged);
+    if (sent_at_ == nullptr) return;
+    std::vector<TimePs> under_way(in_flight);
+    for (std::uint32_t at = 0; at < in_flight; ++at) {
+      under_way[at] = sent_at_[(unacked.before + at) & sent_mask_];
+      fold.moment(under_way[at]);
+    }
+    for (std::uint32_t at = 0; at < in_flight; ++at)
+      sent_at_[(unacked.after + at) & sent_mask_] = under_way[at];
   }
 
  private:

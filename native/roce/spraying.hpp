@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/fold.hpp"
 #include "core/mix.hpp"
 #include "core/time.hpp"
 #include "roce/types.hpp"
@@ -62,6 +63,13 @@ class RecycledPorts {
     thaw_ = now + kFreeze;
   }
 
+  void fold(Fold& fold) {
+    fold.rare(drawn_);
+    fold.exact(head_, fresh_, ever_, again_, explore_, frozen_);
+    for (const std::uint8_t port : ring_) fold.exact(port);
+    if (frozen_) fold.moment(thaw_);
+  }
+
  private:
   std::uint64_t seed_, drawn_ = 0;
   TimePs thaw_ = 0;
@@ -91,6 +99,11 @@ class DataPorts {
   void timed_out(TimePs now, const QueuePairConfig& config) {
     shift_ = next_of(shift_, config.spray);
     if (recycled_ != nullptr) recycled_->failed(now);
+  }
+
+  void fold(Fold& fold) {
+    fold.exact(shift_);
+    if (recycled_ != nullptr) recycled_->fold(fold);
   }
 
  private:
@@ -124,6 +137,11 @@ class AnswerPorts {
     packet.echo = (come_[0] & kMarked) != 0;
     std::shift_left(come_.begin(), come_.end(), 1);
     come_.back() = 0;
+  }
+
+  void fold(Fold& fold) const {
+    fold.exact(next_);
+    for (const std::uint8_t port : come_) fold.exact(port);
   }
 
  private:

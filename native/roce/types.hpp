@@ -142,6 +142,15 @@ struct QueuePairCounters {
   // Dropped, because the peer cannot have sent them (Refusal).
   std::uint64_t reads_dropped = 0, forged_requests = 0, forged_acks = 0, forged_naks = 0, forged_cnps = 0;
 
+  void fold(Fold& fold) {
+    for (std::uint64_t* usual : {&data_sent, &data_received, &acks_sent, &acks_received}) fold.total(*usual);
+    for (std::uint64_t* other : {&retransmitted, &duplicates, &out_of_sequence, &naks_sent, &naks_received,
+                                 &rnr_naks_sent, &rnr_naks_received, &timeouts, &refused, &responses_sent,
+                                 &responses_received, &congestion_marks, &cnps_sent, &cnps_received,
+                                 &reads_dropped, &forged_requests, &forged_acks, &forged_naks, &forged_cnps})
+      fold.rare(*other);
+  }
+
   QueuePairCounters& operator+=(const QueuePairCounters& other) {
     data_sent += other.data_sent;
     data_received += other.data_received;

@@ -361,3 +361,18 @@ def test_a_folder_without_marks_opens_and_one_of_a_later_genie_is_named(tmp_path
     path.write_text('{"schema": "genie.live.2", "world": "live"}')
     with pytest.raises(RecordError, match=r"was written by a later Genie \(schema 2\)"):
         open_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "is of no live run and no simulation"),
+        ('{"world": "moon"}', "is of no live run and no simulation"),
+        ('{"schema": "foo.1", "world": "live"}', "has the schema 'foo.1', which is none of Genie's"),
+    ],
+)
+def test_a_record_of_nothing_that_genie_runs_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    write(tmp_path)
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(RecordError, match=said):
+        open_run(tmp_path)

@@ -174,6 +174,24 @@ def test_fabrics_of_equal_time_are_explained(tmp_path: Path) -> None:
     )
 
 
+def test_two_fabrics_that_differ_beside_their_links_say_in_what(tmp_path: Path) -> None:
+    simulated(tmp_path / "one", work())
+    (tmp_path / "other").mkdir()
+    for path in (tmp_path / "one").iterdir():
+        (tmp_path / "other" / path.name).write_bytes(path.read_bytes())
+    described = tmp_path / "other" / "fabric.toml"
+    described.write_text(described.read_text() + '\n[ecn]\nminimum = "100KiB"\nmaximum = "400KiB"\n')
+    said = "the links of the two fabrics are the same, and what differs in [ecn] did not matter here"
+    assert why_equal(tmp_path / "one", tmp_path / "other") == said
+
+
+def test_level_analytic_says_nothing_of_single_links(tmp_path: Path) -> None:
+    for spine in (50, 100):
+        simulated(tmp_path / str(spine), work(), spine=spine, level="analytic")
+    said = "8 links of the two fabrics differ; level analytic does not know what each of them carried"
+    assert why_equal(tmp_path / "50", tmp_path / "100") == said
+
+
 def test_the_command_prints_the_answer(tmp_path: Path) -> None:
     line = ("simulate", "examples/transformer", "--fabric", "hosts/fabrics/leaf-spine.toml", "--level", "flow")
     lines = genie(*line, "-o", str(tmp_path / "run")).stdout.splitlines()

@@ -120,6 +120,9 @@ def test_runs_that_cannot_be_compared_are_refused() -> None:
     elsewhere = replace(twin, info={**twin.info, "fabric": "other"})
     with pytest.raises(VerdictError, match=r"are runs on different fabrics \(.* and other\): compare runs of one job"):
         compare(live, live, (replace(twin, info={**twin.info, "fabric": "one"}), elsewhere))
+    runs = [replace(live, info={**live.info, "settings": {"fabric": name}}) for name in ("one", "other")]
+    with pytest.raises(VerdictError, match=r"are runs on different fabrics \(one and other\)"):
+        compare(*runs)
     fewer = replace(live, info={**live.info, "ranks": 4})
     with pytest.raises(VerdictError, match=r"differ in ranks \(8 and 4\)"):
         compare(live, fewer)

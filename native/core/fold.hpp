@@ -1,0 +1,186 @@
+// One list of fields for each class with state, shared by everything that compares, counts or shifts states.
+//
+// A class names each of its fields once, in `void fold(Fold&)`, with the field's kind. Equal signatures of
+// two moments mean that a simulation goes on alike after both. A shift moves a state by whole periods.
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/time.hpp"
+
+namespace genie {
+
+class Fold {
+ public:
+  // A number that others are relative to, before and after the visit.
+  struct Base {
+    std::uint64_t before, after;
+  };
+
+  Fold(const Fold&) = delete;
+  Fold& operator=(const Fold&) = delete;
+  virtual ~Fold() = default;
+
+  // Equal in equal states.
+  template <class Value>
+  void exact(const Value& value) {
+    word(as_word(value));
+  }
+  template <class First, class... More>
+    requires(sizeof...(More) > 0)
+  void exact(const First& first, const More&... more) {
+    exact(first);
+    (exact(more), ...);
+  }
+  // A time; equal states have it equally far from now, or kNever.
+  virtual void moment(TimePs& time) = 0;
+  // A time that stands for the past once it lies `slack` or more before now.
+  virtual void not_before(TimePs& time, TimePs slack = 0) = 0;
+  // A timer that only sets itself again. Equal states may differ in it.
+  virtual void timer(TimePs& time) = 0;
+  // The time of the latest event of a kind, kept for the record.
+  virtual void latest(TimePs& time) = 0;
+  // A counter that only others are compared with: it moves equally far in each period. `mask`: of its circle.
+  virtual Base base(std::uint64_t value, std::uint64_t mask) = 0;
+  template <class Number>
+  Base base(Number& value, std::uint64_t mask = ~std::uint64_t{0}) {
+    const Base found = base(std::uint64_t{value}, mask);
+    value = static_cast<Number>(found.after);
+    return found;
+  }
+  // A number on a base's circle.
+  virtual std::uint64_t relative(const Base& to, std::uint64_t value, std::uint64_t mask) = 0;
+  template <class Number>
+  void relative(const Base& to, Number& value, std::uint64_t mask = ~std::uint64_t{0}) {
+    value = static_cast<Number>(relative(to, std::uint64_t{value}, mask));
+  }
+  // A counter that no decision reads: it grows equally in each period.
+  virtual void total(std::uint64_t& value) = 0;
+  virtual void total(std::int64_t& value) = 0;
+  // A counter of events that forbid a shift: random draws, losses, notifications.
+  virtual void rare(std::uint64_t& value) = 0;
+  // The handle of a walker's operation.
+  virtual void handle(std::uint64_t& value) = 0;
+
+ protected:
+  Fold() = default;
+  virtual void word(std::uint64_t value) = 0;
+
+ private:
+  template <class Value>
+  static std::uint64_t as_word(const Value& value) {
+    if constexpr (std::is_enum_v<Value>) {
+      return static_cast<std::uint64_t>(value);
+    } else if constexpr (std::is_same_v<Value, double>) {
+      return std::bit_cast<std::uint64_t>(value);
+    } else {
+      static_assert(std::is_integral_v<Value>);
+      return static_cast<std::uint64_t>(value);
+    }
+  }
+};
+
+// A state as words, without absolute times and numbers, and its counters beside them.
+struct Snapshot {
+  TimePs now = 0;
+  std::vector<std::uint64_t> words, counters, rare;
+
+  // True if a simulation goes on from the later state as from this one, and nothing rare lies between.
+  bool recurs_in(const Snapshot& later) const {
+    return words == later.words && rare == later.rare && counters.size() == later.counters.size();
+  }
+  friend bool operator==(const Snapshot&, const Snapshot&) = default;
+};
+
+// Takes a snapshot.
+class Observe : public Fold {
+ public:
+  explicit Observe(TimePs now) { found_.now = now; }
+
+  const Snapshot& found() const { return found_; }
+  Snapshot take() { return std::move(found_); }
+
+  void moment(TimePs& time) override { word(as_relative(time)); }
+  void not_before(TimePs& time, TimePs slack) override {
+    word(time != kNever && time + slack <= found_.now ? kPast : as_relative(time));
+  }
+  void timer(TimePs& time) override { word(time == kNever ? 1 : 0); }
+  void latest(TimePs& time) override { found_.counters.push_back(static_cast<std::uint64_t>(time)); }
+  Base base(std::uint64_t value, std::uint64_t) override {
+    found_.counters.push_back(value);
+    return {value, value};
+  }
+  std::uint64_t relative(const Base& to, std::uint64_t value, std::uint64_t mask) override {
+    word((value - to.before) & mask);
+    return value;
+  }
+  void total(std::uint64_t& value) override { found_.counters.push_back(value); }
+  void total(std::int64_t& value) override { found_.counters.push_back(static_cast<std::uint64_t>(value)); }
+  void rare(std::uint64_t& value) override { found_.rare.push_back(value); }
+  void handle(std::uint64_t& value) override { word(value); }
+
+ protected:
+  void word(std::uint64_t value) override { found_.words.push_back(value); }
+
+ private:
+  static constexpr std::uint64_t kPast = std::uint64_t{1} << 62;
+  std::uint64_t as_relative(TimePs time) const {
+    return static_cast<std::uint64_t>(time == kNever ? kNever : time - found_.now);
+  }
+
+  Snapshot found_;
+};
+
+// Moves a state by `periods` times what lies between two equal snapshots of it; the state is that of the
+// later one.
+class Shift : public Fold {
+ public:
+  Shift(const Snapshot& earlier, const Snapshot& later, std::int64_t periods)
+      : earlier_(earlier), later_(later), periods_(periods), by_((later.now - earlier.now) * periods) {}
+
+  TimePs by() const { return by_; }
+  // All counters of the snapshots have had their turn.
+  bool is_over() const { return at_ == later_.counters.size(); }
+
+  void moment(TimePs& time) override { move(time); }
+  void not_before(TimePs& time, TimePs) override { move(time); }
+  void timer(TimePs& time) override { move(time); }
+  void latest(TimePs& time) override {
+    if (step() != 0) move(time);
+  }
+  Base base(std::uint64_t value, std::uint64_t mask) override {
+    return {value, (value + step() * static_cast<std::uint64_t>(periods_)) & mask};
+  }
+  std::uint64_t relative(const Base& to, std::uint64_t value, std::uint64_t mask) override {
+    return (value + to.after - to.before) & mask;
+  }
+  void total(std::uint64_t& value) override { value += step() * static_cast<std::uint64_t>(periods_); }
+  void total(std::int64_t& value) override { value += static_cast<std::int64_t>(step()) * periods_; }
+  void rare(std::uint64_t&) override {}
+  void handle(std::uint64_t&) override {}
+
+ protected:
+  void word(std::uint64_t) override {}
+  void move(TimePs& time) const {
+    if (time != kNever) time += by_;
+  }
+
+ private:
+  // What the next counter grows by in a period.
+  std::uint64_t step() {
+    const std::uint64_t grown = later_.counters[at_] - earlier_.counters[at_];
+    ++at_;
+    return grown;
+  }
+
+  const Snapshot &earlier_, &later_;
+  std::int64_t periods_;
+  TimePs by_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace genie

@@ -1,0 +1,43 @@
+#include "roce/responder.hpp"
+
+#include <algorithm>
+
+#include "core/fold.hpp"
+
+namespace genie::roce {
+
+bool Responder::was_answered(const Packet& packet) const {
+  return std::ranges::any_of(answered_, [&](const Answered& read) {
+    const std::int32_t after = psn_diff(packet.psn, read.psn);
+    const std::uint64_t offset = std::uint64_t{config_->mtu_bytes} * static_cast<std::uint32_t>(after);
+    return after >= 0 && packet.rkey == read.rkey && offset <= read.size_bytes &&
+           (after == 0 || offset < read.size_bytes) && packet.remote_address == read.address + offset &&
+           packet.message_bytes <= read.size_bytes - offset;
+  });
+}
+
+bool Responder::can_fold() const {
+  return kept_ == 0 && !is_sprayed_pair() && !trimmed_ && reads_.empty() && answered_.empty();
+}
+
+void Responder::fold(Fold& fold) {
+  const Fold::Base psn = fold.base(expected_psn_, kPsnMask);
+  const Fold::Base msn = fold.base(msn_, kPsnMask);
+  fold.exact(message_, starved_, nak_, ack_due_, cnp_due_, broken_, after_read_, echo_);
+  if (nak_ != Nak::kNone) {
+    fold.exact(nak_syndrome_);
+    fold.relative(psn, nak_psn_, kPsnMask);
+  }
+  if (after_read_) {
+    fold.relative(psn, before_read_psn_, kPsnMask);
+    fold.relative(msn, before_read_msn_, kPsnMask);
+  }
+  if (message_ != Message::kNone) {
+    fold.exact(write_address_, message_received_, message_bytes_);
+    fold.moment(message_first_);
+  }
+  notify_.fold(fold);
+  ports_.fold(fold);
+}
+
+}  // namespace genie::roce

@@ -1,0 +1,321 @@
+// Folds of queue pairs, congestion controls and NIC ports: a state that recurs may be shifted by whole
+// periods, and is then the state that is reached by playing them. Each field that a shift leaves out shows.
+#include <algorithm>
+#include <cstdio>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "core/fold.hpp"
+#include "roce/nic_port.hpp"
+#include "roce/queue_pair.hpp"
+
+using namespace genie;
+using congestion::Control;
+using roce::QueuePair;
+using roce::QueuePairConfig;
+
+namespace {
+
+constexpr std::int64_t kRateBps = 100'000'000'000;
+constexpr TimePs kDelay = 700'000, kInterval = 20 * kPsPerUs;
+constexpr std::uint32_t kHeaderBytes = 70;
+
+struct OnWire {
+  TimePs at;
+  int to;
+  roce::Packet packet;
+};
+
+// Two ends, of which one posts a message of the same size every interval.
+struct World {
+  struct End {
+    explicit End(const QueuePairConfig& config, std::uint32_t psn, std::uint32_t peer_psn)
+        : pair(config, 0, psn, peer_psn) {}
+    QueuePair pair;
+    roce::NicPort port{0};
+    TimePs busy_until = 0, timer = kNever;
+    std::uint64_t sent = 0, delivered = 0;
+  };
+  struct Sink {
+    World& world;
+    End& end;
+    void ready(QueuePair& pair) {
+      if (pair.has_control()) end.port.mark_control(0, world.now);
+      if (pair.has_data()) end.port.mark_data(0, world.now, pair.data_from());
+    }
+    void arm_timer(QueuePair&, TimePs at) { end.timer = at; }
+    void sent(QueuePair&, std::uint64_t, roce::Status, std::uint32_t) { ++end.sent; }
+    bool may_write(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
+    bool may_read(QueuePair&, std::uint32_t, std::uint64_t, std::uint32_t) { return true; }
+    bool readable(QueuePair&) { return true; }
+    bool take_receive(QueuePair&) { return true; }
+    std::int64_t receives_left(QueuePair&) { return -1; }
+    bool place(QueuePair&, const roce::Packet&, std::uint64_t) { return true; }
+    void fetched(QueuePair&, const roce::Packet&, std::uint64_t) {}
+    void refused(QueuePair&, const roce::Packet&, roce::Refusal) { CHECK(false); }
+    void delivered(QueuePair&, const roce::Delivery&) { ++end.delivered; }
+  };
+
+  World(const QueuePairConfig& its_config, std::uint32_t size)
+      : config(its_config), size_bytes(size), ends{End{config, 0xFFFF00, 5}, End{config, 5, 0xFFFF00}} {}
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  void send(int at) {
+    End& end = ends[at];
+    Sink sink{*this, end};
+    roce::NicPort::Pick pick;
+    if (now < end.busy_until || !end.port.pick(now, pick)) return;
+    roce::Packet packet;
+    const bool taken =
+        pick.control ? end.pair.take_control(packet, sink) : end.pair.take_data(now, packet, sink);
+    if (end.pair.has_control()) end.port.mark_control(0, now);
+    if (!taken) return;
+    const std::uint32_t wire = packet.payload_bytes + kHeaderBytes;
+    const TimePs takes = serialisation_ps(wire, kRateBps);
+    end.busy_until = end.port.depart(now, takes);
+    if (!pick.control) {
+      end.pair.departed(wire, end.busy_until - takes);
+      if (end.pair.has_data()) end.port.mark_more(0, false, end.pair.data_from());
+    }
+    wires.push_back({end.busy_until + kDelay, 1 - at, packet});
+  }
+
+  // Plays all before `until`, and comes to that time.
+  void play(TimePs until) {
+    while (true) {
+      TimePs next = next_post;
+      for (const OnWire& each : wires) next = std::min(next, each.at);
+      for (const End& end : ends) {
+        next = std::min(next, end.timer);
+        if (const TimePs pick = end.port.next_pick(); pick != kNever)
+          next = std::min(next, std::max({pick, end.busy_until, now}));
+      }
+      if (next >= until) break;
+      now = next;
+      for (int at : {0, 1}) {
+        Sink sink{*this, ends[at]};
+        while (!wires.empty() && wires.front().at == now && wires.front().to == at) {
+          const roce::Packet packet = wires.front().packet;
+          wires.pop_front();
+          ends[at].pair.receive(packet, now, sink);
+        }
+        if (ends[at].timer == now) {
+          ends[at].timer = kNever;
+          ends[at].pair.timer(now, sink);
+        }
+      }
+      std::stable_sort(wires.begin(), wires.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
+      if (next_post == now) {
+        Sink sink{*this, ends[0]};
+        ends[0].pair.post({.verb = roce::Verb::kWriteImm, .size_bytes = size_bytes, .immediate = 7}, sink);
+        next_post += kInterval;
+      }
+      for (int at : {0, 1}) send(at);
+    }
+    now = until;
+  }
+
+  void fold(Fold& fold) {
+    fold.moment(next_post);
+    for (End& end : ends) {
+      end.pair.fold(fold);
+      end.port.fold(fold);
+      fold.not_before(end.busy_until);
+      fold.timer(end.timer);
+      fold.total(end.sent);
+      fold.total(end.delivered);
+    }
+    fold.exact(wires.size());
+    for (OnWire& each : wires) {
+      fold.base(each.packet.psn, roce::kPsnMask);
+      fold.base(each.packet.msn, roce::kPsnMask);
+      fold.exact(each.to, each.packet.opcode, each.packet.payload_bytes);
+      fold.moment(each.at);
+    }
+  }
+
+  Snapshot snapshot() {
+    Observe found(now);
+    fold(found);
+    return found.take();
+  }
+
+  QueuePairConfig config;
+  std::uint32_t size_bytes;
+  TimePs now = 0, next_post = 0;
+  End ends[2];
+  std::deque<OnWire> wires;
+};
+
+struct Case {
+  std::string name;
+  QueuePairConfig config;
+  std::uint32_t size_bytes;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> found;
+  for (const Control control : {Control::kNone, Control::kWindow, Control::kDcqcn, Control::kDcqcnTimer,
+                                Control::kTimely, Control::kSwift, Control::kDctcp, Control::kNscc}) {
+    for (const std::uint32_t size_bytes : {900u, 50'000u, 180'000u}) {
+      QueuePairConfig config;
+      config.window_packets = 64;
+      config.congestion.control = control;
+      config.congestion.line_rate_bps = kRateBps;
+      config.congestion.base_round_trip = 2 * kPsPerUs;
+      found.push_back({"control " + std::to_string(static_cast<int>(control)) + ", " +
+                           std::to_string(size_bytes) + " bytes",
+                       config, size_bytes});
+    }
+  }
+  return found;
+}
+
+constexpr int kWarmup = 1500;  // intervals: windows have grown to their ends
+constexpr TimePs kPhase = 3 * kPsPerUs;
+constexpr int kPeriodMax = 8;  // intervals
+
+// Plays worlds that are alike until the state of the first has come again; false if it does not.
+bool play_a_period(const std::vector<World*>& worlds, int warmup, Snapshot& earlier, Snapshot& later) {
+  for (World* world : worlds) world->play(warmup * kInterval + kPhase);
+  earlier = worlds[0]->snapshot();
+  for (int interval = 0; interval < kPeriodMax; ++interval) {
+    for (World* world : worlds) world->play(world->now + kInterval);
+    later = worlds[0]->snapshot();
+    if (earlier.recurs_in(later)) return true;
+  }
+  return false;
+}
+
+// Leaves out what a shift does to one field.
+class Incomplete : public Shift {
+ public:
+  Incomplete(const Snapshot& earlier, const Snapshot& later, std::int64_t periods, std::size_t without)
+      : Shift(earlier, later, periods), without_(without), now_(later.now) {}
+  std::size_t fields() const { return at_; }
+  bool means_nothing() const { return means_nothing_; }
+
+  void moment(TimePs& time) override {
+    leave([&] { Shift::moment(time); }, time);
+  }
+  void not_before(TimePs& time, TimePs slack) override {
+    if (at_ == without_ && time <= now_) means_nothing_ = true;
+    leave([&] { Shift::not_before(time, slack); }, time);
+  }
+  void timer(TimePs& time) override {
+    if (at_ == without_) means_nothing_ = true;
+    leave([&] { Shift::timer(time); }, time);
+  }
+  Base base(std::uint64_t value, std::uint64_t mask) override {
+    const Base found = Shift::base(value, mask);
+    if (at_ == without_ && found.after == value) means_nothing_ = true;
+    return at_++ == without_ ? Base{value, value} : found;
+  }
+  std::uint64_t relative(const Base& to, std::uint64_t value, std::uint64_t mask) override {
+    const std::uint64_t moved = Shift::relative(to, value, mask);
+    if (at_ == without_ && moved == value) means_nothing_ = true;
+    return at_++ == without_ ? value : moved;
+  }
+  void total(std::uint64_t& value) override {
+    const std::uint64_t before = value;
+    Shift::total(value);
+    if (at_ == without_ && value == before) means_nothing_ = true;
+    if (at_++ == without_) value = before;
+  }
+
+ private:
+  template <class Function>
+  void leave(Function move, TimePs& time) {
+    const TimePs before = time;
+    move();
+    if (at_ == without_ && time == before) means_nothing_ = true;
+    if (at_++ == without_) time = before;
+  }
+  std::size_t without_, at_ = 0;
+  TimePs now_;
+  bool means_nothing_ = false;
+};
+
+bool check_jump(const Case& each, std::int64_t periods) {
+  World played(each.config, each.size_bytes), jumped(each.config, each.size_bytes);
+  Snapshot earlier, later;
+  if (!play_a_period({&jumped, &played}, kWarmup, earlier, later)) return false;
+  CHECK_IN(jumped.ends[0].pair.can_fold() && jumped.ends[1].pair.can_fold(), each.name);
+  Shift shift(earlier, later, periods);
+  jumped.fold(shift);
+  CHECK_IN(shift.is_over(), each.name);
+  jumped.now += shift.by();
+  played.play(jumped.now);
+  for (int more = 0; more < 3; ++more) {
+    const Snapshot one = played.snapshot(), other = jumped.snapshot();
+    CHECK_IN(one == other, each.name);
+    for (World* world : {&played, &jumped}) {
+      world->size_bytes += 5000;  // what follows need not recur
+      world->play(world->now + kInterval / 3);
+    }
+  }
+  return true;
+}
+
+// The number of fields without which a shift is wrong.
+std::size_t check_each_field(const Case& each) {
+  std::size_t fields = 1, caught = 0;
+  for (std::size_t without = 0; without < fields; ++without) {
+    World played(each.config, each.size_bytes), jumped(each.config, each.size_bytes);
+    Snapshot earlier, later;
+    if (!play_a_period({&jumped, &played}, 100, earlier, later)) return 0;
+    Incomplete shift(earlier, later, 3, without);
+    jumped.fold(shift);
+    fields = shift.fields();
+    if (shift.means_nothing()) continue;
+    jumped.now += shift.by();
+    played.play(jumped.now);
+    const Snapshot one = played.snapshot(), other = jumped.snapshot();
+    CHECK_IN(!(one == other), each.name + ", without field " + std::to_string(without));
+    ++caught;
+  }
+  return caught;
+}
+
+// A word that differs is another state.
+void check_words(const Case& each) {
+  World world(each.config, each.size_bytes);
+  world.play(200 * kInterval + kPhase);
+  const Snapshot usual = world.snapshot();
+  class Changed : public Observe {
+   public:
+    Changed(TimePs now, std::size_t which) : Observe(now), which_(which) {}
+
+   protected:
+    void word(std::uint64_t value) override {
+      Observe::word(found().words.size() == which_ ? value + 1 : value);
+    }
+
+   private:
+    std::size_t which_;
+  };
+  for (std::size_t which = 0; which < usual.words.size(); ++which) {
+    Changed other(world.now, which);
+    world.fold(other);
+    CHECK_IN(!usual.recurs_in(other.found()), each.name);
+  }
+}
+
+}  // namespace
+
+int main() {
+  std::size_t jumped = 0, caught = 0;
+  const std::vector<Case> all = cases();
+  for (const Case& each : all) {
+    for (const std::int64_t periods : {1, 2, 300}) jumped += check_jump(each, periods) ? 1 : 0;
+    caught += check_each_field(each);
+    check_words(each);
+  }
+  CHECK(jumped >= 3 * all.size() * 3 / 4);
+  CHECK(caught > 20 * all.size());
+  std::printf("jumps: %zu of %zu, fields caught: %zu\n", jumped, 3 * all.size(), caught);
+  return test::check_result("test_fold");
+}
