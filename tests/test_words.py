@@ -1,18 +1,31 @@
 """Two rules for words: texts open with their subject (rule 1), and a sentence has 25 words at most (rule 4).
 
 They hold for docstrings, comments and help in Python, and for every Markdown file, whose lines have 100 characters at
-most.
+most. Rule 1 also holds for comments in C++.
 """
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import pytest
-from words import LINE_MAX, ROW_MAX, WORDS_MAX, long_sentences, opening_problem, texts_of
+from words import (
+    LINE_MAX,
+    NATIVE_OPENERS,
+    OPENERS,
+    ROW_MAX,
+    WORDS_MAX,
+    Text,
+    long_sentences,
+    opening_problem,
+    texts_of,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
+# Rooms whose comments are still to be rewritten.
+UNCHECKED = {ROOT / "native/twin/network", ROOT / "native/twin/packet_level"}
 
 
 def written(*patterns: str) -> list[Path]:
@@ -23,13 +36,22 @@ def written(*patterns: str) -> list[Path]:
 TEXTS = [text for path in written("*.py", "*.pyi", "*.md") for text in texts_of(path)]
 
 
-def test_no_text_opens_with_what_or_who() -> None:
-    found = [
+def bad_openings(texts: Iterable[Text], openers: Collection[str]) -> str:
+    return "\n".join(
         f"{text.path.relative_to(ROOT)}:{text.line}: {text.kind} opens with {opener!r}: {text.text[:60]!r}"
-        for text in TEXTS
-        if (opener := opening_problem(text.text))
-    ]
-    assert not found, "\n".join(found)
+        for text in texts
+        if (opener := opening_problem(text.text, openers))
+    )
+
+
+def test_no_text_opens_with_what_or_who() -> None:
+    assert not bad_openings(TEXTS, OPENERS)
+
+
+def test_no_native_comment_opens_with_a_question_word() -> None:
+    files = [path for path in written("*.cpp", "*.hpp") if UNCHECKED.isdisjoint(path.parents)]
+    assert files
+    assert not bad_openings((text for path in files for text in texts_of(path)), NATIVE_OPENERS)
 
 
 def test_sentences_are_short() -> None:
@@ -64,6 +86,21 @@ def test_lines_of_documents_wrap() -> None:
 )
 def test_openings_that_the_rule_forbids(text: str, opener: str) -> None:
     assert opening_problem(text) == opener
+
+
+def test_native_comments_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "port.hpp"
+    path.write_text(
+        "// A port\n// of a NIC.\n//\n// Its time.\n"
+        'const char* url = "http://nic";  // behind a string\n'
+        "int rate = 100'000'000;  // behind a number\n"
+    )
+    assert [(text.line, text.text.strip()) for text in texts_of(path)] == [
+        (1, "A port\nof a NIC."),
+        (3, "Its time."),
+        (5, "behind a string"),
+        (6, "behind a number"),
+    ]
 
 
 def test_words_are_counted_by_sentence() -> None:

@@ -46,7 +46,7 @@ void give_turn() {
   turn_fd = -1;
 }
 
-// What every record says about the group it is in.
+// Fields of every record that describe its group.
 struct GroupFacts {
   std::tuple<std::string, std::string> name;  // name and description
   int rank;

@@ -1,4 +1,4 @@
-// What the bindings of the soft NIC and of the engine on it share.
+// Common parts of the bindings of the soft NIC and of the engine on it.
 #pragma once
 #include <string>
 

@@ -17,7 +17,7 @@ struct Plan {
   std::vector<std::unique_ptr<RankPlan>> ranks;
 };
 
-// What a walker has recorded: three dictionaries of arrays under "nodes", "sends" and "receives".
+// Records of a walker: three dictionaries of arrays under "nodes", "sends" and "receives".
 nb::dict records_of(const Walker& walker);
 
 }  // namespace genie::bindings

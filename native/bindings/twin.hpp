@@ -1,4 +1,4 @@
-// What all levels of the twin are made from.
+// Common inputs of all levels of the twin: the plans and the hosts of the ranks.
 #pragma once
 #include <cstdint>
 #include <stdexcept>

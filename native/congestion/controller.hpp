@@ -1,6 +1,6 @@
-// What congestion control is to the sender of a queue pair: how fast packets may follow one another, and how
-// many bytes may be under way. Pure: no clock and no timers; whoever calls brings the time, and what was due
-// meanwhile happens then.
+// Congestion-control interface of a queue pair's sender: the rate of its packets and the bytes that it may
+// have in flight. Pure: no clock and no timers. The caller passes the time, and events that fell due before
+// it take effect then.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -25,23 +25,23 @@ enum class Control : std::uint8_t {
   kNscc
 };
 
-// What the network or the receiver must do for a control.
+// Signals that a congestion control needs from the network or the receiver.
 constexpr bool needs_notifications(Control control) {  // CNPs
   return control == Control::kDcqcn || control == Control::kDcqcnTimer;
 }
-constexpr bool needs_echo(Control control) {  // marks said in acknowledgements
+constexpr bool needs_echo(Control control) {  // marks echoed in acknowledgements
   return control == Control::kDctcp || control == Control::kNscc;
 }
 constexpr bool needs_marks(Control control) { return needs_notifications(control) || needs_echo(control); }
 constexpr bool needs_round_trips(Control control) {
   return control == Control::kTimely || control == Control::kSwift || control == Control::kNscc;
 }
-constexpr bool needs_acknowledgements(Control control) {  // whatever they say
+constexpr bool needs_acknowledgements(Control control) {  // with or without marks
   return control != Control::kNone && control != Control::kWindow && control != Control::kDcqcn;
 }
 constexpr bool needs_telemetry(Control control) { return control == Control::kHpcc; }
 
-// What the ports on a packet's way say of themselves when it leaves them.
+// Telemetry of one port on a packet's path, as of the packet's departure from the port.
 struct Hop {
   TimePs time = 0;
   std::int64_t queue_bytes = 0;  // left behind
@@ -49,15 +49,15 @@ struct Hop {
   std::int64_t rate_bps = 0;
   std::uint32_t port = 0;
 };
-// What is left of it in the fields of the packet's header, whose units are 1 ns, 80 B and 128 B (HPCC,
-// SIGCOMM 2019, section 5, as its authors' simulator has it).
+// The values that the packet's header can carry, in units of 1 ns, 80 B and 128 B (HPCC, SIGCOMM 2019,
+// section 5, as its authors' simulator has it).
 constexpr Hop as_carried(Hop hop) {
   hop.time -= hop.time % kPsPerNs;
   hop.queue_bytes -= hop.queue_bytes % 80;
   hop.sent_bytes -= hop.sent_bytes % 128;
   return hop;
 }
-inline constexpr std::size_t kHopsMax = 32;  // those after them say nothing
+inline constexpr std::size_t kHopsMax = 32;  // ports after them write nothing
 struct Telemetry {
   std::array<Hop, kHopsMax> hops;
   std::uint32_t count = 0;
@@ -81,15 +81,15 @@ class Controller {
 
   virtual ~Controller() = default;
 
-  // Whether packets keep to rate_bps(); every call may change it.
+  // True if packets keep to rate_bps(); every call may change it.
   bool paced() const { return paced_; }
-  // Whether a new rate also moves the packet that waits already; otherwise it holds from the next one on.
+  // True if a new rate also moves the packet that waits already; otherwise it applies from the next one on.
   bool moves_waiting() const { return moves_waiting_; }
-  // Bytes that may be under way; one packet may always.
+  // Bytes that may be in flight; one packet may always.
   std::int64_t window_bytes() const { return window_bytes_; }
 
   virtual std::int64_t rate_bps(TimePs) { return kUnlimited; }
-  // What rate_bps would say; nothing changes by being asked.
+  // The result of rate_bps() without its effects on the state.
   virtual std::int64_t seen_rate_bps(TimePs) const { return kUnlimited; }
   virtual void sent(std::uint64_t /*size_bytes*/, TimePs) {}  // called while paced
   virtual void notified(TimePs) {}                            // a congestion notification packet has come
@@ -109,7 +109,7 @@ class Controller {
   std::int64_t window_bytes_ = kUnlimited;
 };
 
-// What a rate of `rate_bps` sends in `time`, and the rate at which `size_bytes` takes it.
+// Bytes that a rate of `rate_bps` sends in `time`, and the rate that sends `size_bytes` in `time`.
 inline std::int64_t bytes_in(std::int64_t rate_bps, TimePs time) {
   return static_cast<std::int64_t>(static_cast<double>(rate_bps) * static_cast<double>(time) / 8e12);
 }

@@ -1,6 +1,6 @@
 // DCQCN at the sender (reaction point): the rate of one queue pair, cut by congestion notifications and
-// raised again by time and bytes. Pure: it keeps no clock and asks for no timer; whoever asks for the rate
-// brings the time, and what was due meanwhile happens then.
+// raised again by time and bytes. Pure: it keeps no clock and asks for no timer. The caller that asks for the
+// rate passes the time, and events that fell due before it take effect then.
 //
 // Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 3; names as there.
 #pragma once

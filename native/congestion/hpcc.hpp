@@ -1,4 +1,4 @@
-// HPCC: the rate follows what every port on the way says of its queue and its utilisation. Pure.
+// HPCC: the rate follows the queue and the utilisation that every port on the path reports. Pure.
 //
 // Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019, algorithm 1; the window is the rate
 // times the base round trip.

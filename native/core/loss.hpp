@@ -1,4 +1,4 @@
-// Which data packets a fault plan loses: the same decision in both worlds.
+// Choice of the data packets that a fault plan loses, the same in both worlds.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -4,7 +4,7 @@
 
 namespace genie {
 
-// What SplitMix64 makes of its state (Steele, Lea and Flood, 2014); callers count the state up.
+// Output function of SplitMix64 (Steele, Lea and Flood, 2014); callers count the state up.
 constexpr std::uint64_t mixed(std::uint64_t state) {
   state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9ull;
   state = (state ^ (state >> 27)) * 0x94D049BB133111EBull;

@@ -8,8 +8,8 @@ namespace genie {
 using TimePs = std::int64_t;
 
 inline constexpr TimePs kNever = std::numeric_limits<TimePs>::max();
-// What a simulation may come to, 53 days: of two such times, or of it and of what any node takes, the sum can
-// be said.
+// Latest time of a simulation, 53 days. The sum of two such times, or of one and the time of any node, is
+// still a valid TimePs.
 inline constexpr TimePs kLastTime = kNever / 2 - 1'000'000'000'000;
 inline constexpr const char* kPastLastTime =
     "its simulated time passes 53 days, which is all that 64 bits of picoseconds can count: give shorter "

@@ -20,8 +20,8 @@ bool inside(Bytes part, Bytes whole) {
          (part.data() >= whole.data() && part.data() + part.size() <= whole.data() + whole.size());
 }
 
-// What decode() accepts encodes to the bytes that were there (a CNP's reserved bytes become zero), and the
-// payload is the part between headers and pad.
+// Packets that decode() accepts encode to the same bytes, except a CNP's reserved bytes, which become zero.
+// The payload is the part between headers and pad.
 void udp_payload(Bytes bytes) {
   PacketHeader header;
   Bytes payload;

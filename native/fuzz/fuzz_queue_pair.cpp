@@ -1,9 +1,10 @@
 // One queue pair in the hands of a hostile peer and an erratic driver: arbitrary packets, posts, receives and
 // timers in any order. Whatever the input:
 // - nothing is placed outside the memory that the peer was allowed for this message, nor read for it outside
-//   what it was allowed to read; a READ's data comes in order and lands where it was asked for;
+//   what it was allowed to read;
+// - a READ's data comes in order and lands where it was asked for;
 // - each posted message is over exactly once, in order, and counters add up;
-// - who has a message pending can go on or has a timer, so that with a peer that fell silent it ends.
+// - a queue pair with a message pending can go on or has a timer, so that with a silent peer it ends.
 #include <vector>
 
 #include "input.hpp"
@@ -19,7 +20,8 @@ constexpr std::uint64_t kMemoryStart = 0x7000'0000'0000;
 constexpr std::uint32_t kMemoryBytes = 16384, kRkey = 0x1234;
 constexpr std::size_t kPostsMax = 64;
 constexpr std::uint32_t kPayloadMax = 65507;  // of a datagram
-// What can be sent without an answer: the window, with READs beyond it, and the data of READs that are owed.
+// Packets that can be sent without an answer, at most: the window, READs beyond it, and the data of READs
+// that are owed.
 constexpr std::uint32_t kPacketsMax = 32 + kPostsMax + 16 * (kMemoryBytes / 256);
 
 struct Range {
@@ -293,7 +295,7 @@ class Host {
       REQUIRE(pair_.data_from() <= start + serialisation_ps(wire, config_.congestion.dcqcn.minimum_rate_bps));
   }
 
-  // The next timer in its time, or a call that nobody asked for.
+  // The next timer in its time, or a spurious call.
   void fire() {
     if (in_.below(4) != 0 && !timers_.empty()) return fire_next();
     now_ += in_.u16() * kPsPerNs;

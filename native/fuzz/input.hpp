@@ -1,4 +1,4 @@
-// What every fuzzer needs: an input read in small pieces, and a check that ends the process.
+// Common parts of the fuzzers: an input read in small pieces, and a check that ends the process.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace genie::fuzz {
   std::abort();
 }
 
-// An input is a script: whoever reads past its end gets zeros.
+// An input is a script: reads past its end return zeros.
 class Input {
  public:
   explicit Input(std::span<const std::byte> bytes) : left_(bytes) {}

@@ -11,7 +11,7 @@
 
 #include "input.hpp"
 
-// Whatever a sanitizer finds ends by SIGABRT too.
+// Every finding of a sanitizer ends the process by SIGABRT too.
 extern "C" const char* __asan_default_options() { return "abort_on_error=1"; }
 extern "C" const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
 

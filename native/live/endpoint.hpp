@@ -23,7 +23,7 @@ struct Event {
   TimePs time = 0;
 };
 
-// What has arrived, WRITEs without an immediate too, which complete nothing.
+// Messages that have arrived, including WRITEs without an immediate, which complete nothing.
 struct Arrivals {
   std::uint64_t messages = 0, bytes = 0;
   TimePs first = 0, last = 0;  // of the first packet and of the last message

@@ -100,7 +100,7 @@ void Engine::set_plan(const SharedPlan& shared, const RankPlan& plan) { walker_.
 RunState Engine::begin(TimePs origin) {
   walker_->reset();
   timers_ = {};  // those of a play that was given up are void
-  // What came since the last iteration has been timed against its origin.
+  // Completions since the last iteration have times relative to its origin.
   for (Completion& completion : completions_) {
     completion.time += origin_ - origin;
     completion.first += origin_ - origin;
@@ -264,7 +264,7 @@ void Engine::delivered(std::uint32_t queue_pair, const roce::Delivery& delivery,
   });
 }
 
-// What lies in memory now must be what the sender has in its own at that place of that message.
+// Compares the bytes in memory with those of the sender's pattern at the same place of the same message.
 void Engine::placed(std::uint32_t queue_pair, std::uint64_t address, std::span<const std::byte> bytes) {
   if (!config_.verify) return;
   const std::int32_t peer = rank_of(queue_pair);

@@ -39,8 +39,8 @@ struct Peer {
   std::vector<std::uint32_t> first_psns;      // of what it sends to us
   std::vector<std::uint32_t> our_first_psns;  // of what we send to it
   std::vector<std::uint16_t> source_ports;    // of what we send to it; those of a sprayed queue pair together
-  std::uint32_t window_packets = 0;           // what it has under way at most; 0: not known
-  bool exact_ports = false;                   // these, whoever else has them
+  std::uint32_t window_packets = 0;           // its packets in flight, at most; 0: not known
+  bool exact_ports = false;                   // these, even if others use them
   std::uint32_t rkey = 0;
   std::uint64_t memory_address = 0;  // where it takes messages
   bool foreign = false;              // no softroce

@@ -1,4 +1,4 @@
-// How much the soft NIC takes from its socket at once.
+// Limits of the soft NIC's socket calls.
 #pragma once
 #include <cstddef>
 

@@ -1,4 +1,4 @@
-// The soft NIC's way in: from the socket to queue pairs.
+// Receive path of the soft NIC: from the socket to queue pairs.
 #include <netinet/udp.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint16_t kPkeyMember = 0x7FFF;  // of the default partition, full or limited (section 10.9.3)
 
-// What came with a datagram: the length of its segments and its traffic class.
+// Ancillary data of a datagram: the length of its segments, and the ECN mark in its traffic class.
 struct Ancillary {
   std::size_t segment_bytes = 0;
   bool congested = false;
@@ -186,7 +186,7 @@ void SoftNic::refused_packet(std::uint32_t queue_pair, const roce::Packet& packe
   ended_->text += detail;
 }
 
-// What ICRCs of the packet's five-tuple begin with.
+// The hashed five-tuple of a packet, with which its ICRC begins.
 const roce::IcrcFlow& SoftNic::flow_from(Connection& connection, const Incoming& incoming) {
   const std::uint16_t port = port_of(incoming.from);
   const auto known = std::find_if(connection.ins.begin(), connection.ins.end(), [&](const In& in) {

@@ -1,4 +1,4 @@
-// What a queue pair's effects do in the soft NIC. Included by its own files only.
+// Effects of a queue pair on the soft NIC. Only the soft NIC's own files include it.
 #pragma once
 #include <cstring>
 

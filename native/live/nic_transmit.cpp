@@ -1,4 +1,4 @@
-// The soft NIC's way out: from queue pairs through the line to sockets.
+// Transmit path of the soft NIC: from queue pairs through the line to sockets.
 #include <netinet/udp.h>
 
 #include <algorithm>
@@ -146,8 +146,8 @@ void SoftNic::flush() {
   batch_.clear();
 }
 
-// How many datagrams from `first` on fit one offloaded send: of one connection and length, but the last may
-// be shorter.
+// Number of datagrams from `first` on that fit one offloaded send. They have one connection, source port and
+// length, but the last may be shorter.
 std::size_t SoftNic::run_length(std::size_t first) const {
   const std::size_t segment = batch_[first].size();
   std::size_t count = 1, total = segment;
@@ -212,9 +212,10 @@ std::size_t SoftNic::send_run(std::size_t first) {
   return count;
 }
 
-// How many datagrams are dealt with when the system refuses to send so many.
+// Handles a send that the system refuses. Returns the number of datagrams to skip; 0: the device cannot
+// segment, and the caller sends them one by one.
 std::size_t SoftNic::refused(std::uint32_t connection, std::size_t count, int why) {
-  if (count > 1 && (why == EIO || why == EINVAL)) {  // the device cannot segment: one by one from now on
+  if (count > 1 && (why == EIO || why == EINVAL)) {  // one by one from now on
     config_.offload = false;
     counters_.offload_refused = 1;
     return 0;

@@ -64,7 +64,7 @@ std::string SoftNic::prepare() {
   }
   if (!config_.see_headers || config_.address.v6) return "";  // IPv6 has no identification
   std::string error = headers_.open(config_.address, config_.port, config_.local_rank);
-  // The port stays taken, so that nobody is told that it is unreachable.
+  // The UDP socket keeps the port bound, so that the kernel answers no peer with "port unreachable".
   if (error.empty() && !silence(receiver_)) error = "cannot silence the UDP socket";
   return error;
 }

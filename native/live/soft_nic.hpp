@@ -1,6 +1,6 @@
 // softroce's NIC: the queue pairs of one process on UDP sockets and the wall clock.
 //
-// Whoever owns it polls it from one thread: receive, fire_timers, transmit, and sleep until something is due.
+// The owner polls it from one thread: receive, fire_timers, transmit, and sleep until something is due.
 // Packets leave at absolute times given by a line rate (native/roce/nic_port.hpp). Addresses, local and
 // remote, count from the start of its memory.
 #pragma once
@@ -44,10 +44,10 @@ struct NicConfig {
   std::uint32_t frame_overhead_bytes = 38;
   std::uint8_t traffic_class = 0;  // DSCP in the upper six bits; the ECN bits are the NIC's
   std::uint32_t rkey = 0;
-  std::uint32_t fifo_rkey = 0;  // of a FIFO without memory, whose entries of 64 B the owner hears of; 0: none
+  std::uint32_t fifo_rkey = 0;  // of a FIFO without memory: the owner gets its entries of 64 B; 0: none
   std::uint64_t memory_bytes = 1 << 20;
   std::uint64_t writable_bytes = 1 << 20, readable_bytes = 0;  // by peers that know the rkey, from address 0
-  // Of an address that peers write to; the bits above are for the owner alone, who hears of them.
+  // Of an address that peers write to; the NIC passes the bits above to the owner and ignores them.
   std::uint32_t address_bits = 64;
 };
 
@@ -86,7 +86,7 @@ struct RateFault {
   double factor = 1.0;
 };
 
-// What a NIC tells its owner.
+// Events that a NIC reports to its owner.
 class NicOwner {
  public:
   virtual void sent(std::uint32_t queue_pair, std::uint64_t handle, roce::Status status,
@@ -202,7 +202,7 @@ class SoftNic {
     bool connected = false;
     std::vector<Out> outs;      // by source port
     std::vector<In> ins;        // the peer's source ports that packets came from, as many as it has
-    std::uint32_t next_in = 0;  // whose place a further one takes
+    std::uint32_t next_in = 0;  // index in `ins` that a further one replaces
     std::unique_ptr<ReceiveQueue> receives;  // null: not counted
     LossPlan* loss = nullptr;
     TimePs delay = 0;
@@ -215,7 +215,7 @@ class SoftNic {
     TimePs departure = 0;
     std::uint64_t number = 0;  // in the order of departure, which a delay must keep
     std::uint32_t connection = 0;
-    std::uint8_t port = 0;  // which of the connection's source ports
+    std::uint8_t port = 0;  // index of the connection's source port
     std::uint32_t header_bytes = 0, payload_bytes = 0;
     const std::byte* payload = nullptr;
     std::array<std::byte, 40> header{};

@@ -1,6 +1,7 @@
-// What messages carry where receivers check it, on any transport.
+// Payload of messages where receivers check it, the same on any transport.
 //
-// The source memory repeats a pattern; where in it a message begins follows from who sends it to whom.
+// The source memory repeats a pattern. The start of a message in it follows from the source, the target, the
+// queue pair and the message's number.
 #pragma once
 #include <cstddef>
 #include <cstdint>

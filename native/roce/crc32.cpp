@@ -35,7 +35,7 @@ std::uint32_t load32(const std::byte* at) {
   return word;
 }
 
-// What a word does to the register, with `after` bytes after it (0, 4, 8 or 12).
+// Contribution of a word to the register, with `after` bytes after it (0, 4, 8 or 12).
 std::uint32_t slice_word(std::uint32_t word, std::size_t after) {
   return kSlices[after + 3][word & 0xFF] ^ kSlices[after + 2][word >> 8 & 0xFF] ^
          kSlices[after + 1][word >> 16 & 0xFF] ^ kSlices[after][word >> 24];

@@ -9,12 +9,12 @@ namespace genie::roce {
 // A CRC in progress is the raw register: it starts as kCrcInit and ends with ~register.
 inline constexpr std::uint32_t kCrcInit = 0xFFFF'FFFF;
 
-// Appends bytes: crc_update(crc_update(c, a), b) == crc_update(c, a·b).
-// Takes the fastest way that this processor has, found when the program starts.
+// Appends bytes: crc_update(crc_update(c, a), b) == crc_update(c, a·b). Takes the fastest algorithm that this
+// processor has, found when the program starts.
 std::uint32_t crc_update(std::uint32_t crc, const std::byte* data, std::size_t size_bytes);
 
-// The ways there are: tables anywhere; carry-less multiplication of 128 bits (PCLMULQDQ) or of 512 bits
-// (VPCLMULQDQ with AVX-512).
+// Algorithms: tables anywhere; carry-less multiplication of 128 bits (PCLMULQDQ) or of 512 bits (VPCLMULQDQ
+// with AVX-512).
 enum class CrcPath : std::uint8_t { kTable, kPclmul, kVpclmul512 };
 inline constexpr CrcPath kCrcPaths[] = {CrcPath::kTable, CrcPath::kPclmul, CrcPath::kVpclmul512};
 

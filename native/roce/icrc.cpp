@@ -26,8 +26,8 @@ std::size_t get16(const std::byte* at) {
   return static_cast<std::size_t>(at[0]) << 8 | static_cast<std::size_t>(at[1]);
 }
 
-// What a big-endian 16-bit field adds to the register, with `kAfter` bytes after it up to the end of UDP's
-// header.
+// Contribution of a big-endian 16-bit field to the register, with `kAfter` bytes after it up to the end of
+// UDP's header.
 template <std::size_t kAfter>
 std::uint32_t field16(std::size_t value) {
   using Table = std::array<std::uint32_t, 256>;
@@ -160,7 +160,8 @@ constexpr std::array<Share, 16> kShares = [] {
 
 std::optional<std::uint16_t> IcrcFlow::identification_of(std::span<const std::byte> udp_payload,
                                                          std::uint32_t icrc) const {
-  // What the identification adds is taken along by the bytes after UDP's header.
+  // The CRC is linear: without the effect of the bytes after UDP's header, the identification's contribution
+  // is left.
   std::uint32_t difference = crc_before_zeros(icrc_of(udp_payload, 0) ^ icrc, udp_payload.size());
   std::uint16_t identification = 0;
   if (!ipv6_) {

@@ -32,8 +32,8 @@ struct Ipv6Flow {
   std::uint16_t dst_port = 4791;
 };
 
-// What a flow's packets have in common, hashed once. The CRC is linear, so lengths and identification, which
-// differ by packet, are added by table: begin() costs a few look-ups instead of 36 or 56 bytes.
+// Fields that all packets of a flow share, hashed once. The CRC is linear, so tables add the lengths and the
+// identification, which differ by packet. begin() costs a few look-ups instead of 36 or 56 bytes.
 class IcrcFlow {
  public:
   IcrcFlow() = default;

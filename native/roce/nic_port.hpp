@@ -1,10 +1,10 @@
-// A NIC port: which connection sends next, and when its packet leaves at the line rate. Pure.
+// A NIC port: which queue pair sends next, and when its packet leaves at the line rate. Pure.
 //
-// Acknowledgements go before data; connections with data take turns. A packet's departure is the end of its
-// serialisation. The live driver may call late: what the port would have sent meanwhile is booked at the time
-// it would have left, so that lateness is caught up, by `debt_limit` at most, and never added up. Nothing is
-// booked before it was there: who came late takes no part in catching up. Data that congestion control holds
-// back waits aside until its time.
+// Acknowledgements go before data; queue pairs with data take turns. A packet's departure is the end of its
+// serialisation. The live driver may call late: packets that the port would have sent meanwhile are booked at
+// the time when they would have left. Lateness is therefore caught up, by `debt_limit` at most, and never
+// added up. No packet is booked before it was there: a queue pair that came late takes no part in catching
+// up. Data that congestion control holds back waits aside until its time.
 #pragma once
 #include <algorithm>
 #include <cstddef>

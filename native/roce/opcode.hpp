@@ -54,7 +54,7 @@ constexpr bool is_write(Opcode code) {
   return plain(code) >= Opcode::kWriteFirst && plain(code) <= Opcode::kWriteOnlyImm;
 }
 
-// What a requester sends: all but acknowledgements, responses to READs and atomics, and CNPs.
+// True for packets of a requester: all but acknowledgements, responses to READs and atomics, and CNPs.
 constexpr bool is_request(Opcode code) {
   return code <= Opcode::kReadRequest || (code >= Opcode::kCompareSwap && code < Opcode::kCnp) ||
          is_sprayed(code);
@@ -105,7 +105,7 @@ constexpr bool has_aeth(Opcode code) {
          code == Opcode::kAtomicAcknowledge;
 }
 
-// The packet in words, for whoever reads of it.
+// Name of a packet's kind in messages to users.
 constexpr const char* describe(Opcode code) {
   if (code == Opcode::kReadRequest) return "a READ request";
   if (code == Opcode::kCompareSwap || code == Opcode::kFetchAdd) return "an atomic request";
@@ -129,9 +129,9 @@ constexpr std::uint32_t header_bytes(Opcode code) {
   return bytes;
 }
 
-// What the packet occupies on the link: IPv4 and UDP headers, padding and ICRC included.
-// `frame_overhead_bytes` is what the link layer adds (Ethernet header and FCS 18, preamble and gap 20), and
-// 20 more where the header is IPv6's.
+// Bytes of a packet on the link: IPv4 and UDP headers, padding and ICRC included. `frame_overhead_bytes`:
+// added by the link layer (Ethernet header and FCS 18, preamble and gap 20), and 20 more where the header is
+// IPv6's.
 constexpr std::uint32_t wire_bytes(Opcode code, std::uint32_t payload_bytes,
                                    std::uint32_t frame_overhead_bytes) {
   return frame_overhead_bytes + 20 + 8 + header_bytes(code) + ((payload_bytes + 3) & ~3u) + kIcrcBytes;

@@ -78,7 +78,7 @@ class QueuePair {
   void departed(std::uint32_t wire_bytes, TimePs start) { requester_.departed(wire_bytes, start); }
 
   // A packet of this connection has arrived. Answers to atomics, which it never asks for, are ignored.
-  // `telemetry`: of an acknowledgement, what the ports wrote on the way of what it acknowledges.
+  // `telemetry`: of an acknowledgement, written by the ports on the path of the packets that it acknowledges.
   template <class Sink>
   void receive(const Packet& packet, TimePs now, Sink& sink,
                const congestion::Telemetry* telemetry = nullptr) {

@@ -39,7 +39,7 @@ class Requester {
   std::uint8_t last_syndrome() const { return last_syndrome_; }
   // When congestion control lets the next packet begin to leave.
   TimePs data_from() const { return control_.data_from(); }
-  // What congestion control lets it send at `now`.
+  // Rate that congestion control allows at `now`.
   std::int64_t allowed_bps(TimePs now) const { return control_.allowed_bps(now); }
 
   bool has_data() const {
@@ -94,7 +94,7 @@ class Requester {
     return true;
   }
 
-  // What take_data gave begins to leave at `start` and takes so many bytes of the wire.
+  // The packet of the last take_data() begins to leave at `start` and takes `wire_bytes` of the wire.
   void departed(std::uint32_t wire_bytes, TimePs start) { control_.departed(wire_bytes, start, last_psn_); }
 
   // A congestion notification packet (A17.9.3).
@@ -126,9 +126,9 @@ class Requester {
     const bool progress = advance_to(next, now, sink);
     if (state_ == RequesterState::kError) return;
     if (control_.listens()) {
-      // Until all is acknowledged that was under way when something was sent again, nobody knows which
-      // sending an acknowledgement means, or what waited for the one that was lost (Karn and Partridge,
-      // SIGCOMM 1987).
+      // After a retransmission, acknowledgements are ambiguous until all packets that were in flight then are
+      // acknowledged. Each may mean either sending, or may have waited for the lost packet (Karn and
+      // Partridge, SIGCOMM 1987).
       if (recovering_ && psn_diff(next, recovered_psn_) > 0) recovering_ = false;
       control_.acknowledged(packet.echo, psn_add(next, kPsnMask), positive && !recovering_, now,
                             psn_diff(unacked_psn_, before), psn_diff(send_psn_, unacked_psn_),
@@ -218,9 +218,9 @@ class Requester {
   // Timeouts in a row double the timeout, up to this many times, so that a short one, good for a lost packet,
   // also outlives an outage of seconds; devices do the like ("adaptive retransmission").
   static constexpr std::uint32_t kBackoffMax = 5;
-  static constexpr TimePs kTimeoutMax = kNever >> 10;  // what can be doubled so often and added to a time
+  static constexpr TimePs kTimeoutMax = kNever >> 10;  // can be doubled so often and added to a time
 
-  // Whether the packet at the cursor must wait although the window is open. With nothing in flight nothing
+  // True if the packet at the cursor must wait although the window is open. With nothing in flight it never
   // waits: one packet at a time always goes on (a "limited" request, section 9.7.7.2.5).
   bool must_wait() const {
     const Entry& entry = queue_.at(cursor_);

@@ -29,7 +29,7 @@ class Responder {
   }
 
   std::uint32_t expected_psn() const { return expected_psn_; }
-  // Whether the peer's window is known, and so which requests cannot be the peer's.
+  // True if the peer's window is known, so that requests beyond it are known to be forged.
   bool knows_forged() const { return config_->peer_window_packets > 0; }
 
   // Answers keep the order of their requests: while a READ's data is going out, acknowledgements wait.
@@ -199,9 +199,9 @@ class Responder {
     std::uint64_t address = 0;
   };
 
-  // Whether its packets take several source ports, and what is kept is placed already.
+  // True if packets take several source ports, and early ones are placed on arrival.
   bool is_sprayed_pair() const { return config_->spray > 1 && !early_.empty(); }
-  // Whether a PSN says by which of them its packet first left.
+  // True if a PSN determines the source port by which its packet first left.
   bool knows_ports() const { return is_sprayed_pair() && !config_->recycle_ports; }
   Early& early_at(std::uint32_t psn) { return early_[psn & (early_.size() - 1)]; }
 
@@ -230,7 +230,7 @@ class Responder {
     return true;
   }
 
-  // What was waiting for the packet that has just come.
+  // Executes the kept packets that follow the one that has just arrived.
   template <class Sink>
   void execute_early(TimePs now, QueuePairCounters& counters, Sink& sink) {
     while (kept_ > 0 && !broken_ && nak_ != Nak::kDue) {
@@ -247,7 +247,7 @@ class Responder {
     if ((config_->selective_repeat && is_trimmed()) || (kept_ > 0 && is_overtaken()))
       refuse(nak(NakCode::kSequence));
   }
-  // Whether something that is not here yet is known to be lost.
+  // True if a packet that has not arrived yet is known to be trimmed.
   bool is_trimmed() const { return trimmed_ && psn_diff(trimmed_end_psn_, expected_psn_) > 0; }
   std::uint32_t first_early() {
     for (std::uint32_t ahead = 1; ahead < early_.size(); ++ahead) {
@@ -255,19 +255,19 @@ class Responder {
     }
     return expected_psn_;
   }
-  // Whether the expected packet counts as lost, for those that have come after it.
+  // True if the expected packet counts as lost, by the packets after it that have arrived.
   bool is_overtaken() {
     if (knows_ports()) return is_lost(expected_psn_);
     return psn_diff(newest_early_psn_, expected_psn_) >=
            static_cast<std::int32_t>(config_->reordering_packets);
   }
-  // Whether the expected packet has been asked for again, and is on its way.
+  // True if the expected packet has been requested again and has not arrived yet.
   bool is_asked_for() const {
     const std::int32_t left = psn_diff(asked_end_psn_, expected_psn_);  // PSNs turn: no more than a window
     return left > 0 && left <= static_cast<std::int32_t>(config_->window_packets);
   }
-  // Whether a missing packet of a sprayed queue pair is lost: a path keeps order, and a later one of the same
-  // source port has come.
+  // True if a missing packet of a sprayed queue pair is lost. A path keeps order, and a later packet of the
+  // same source port has arrived.
   bool is_lost(std::uint32_t psn) const {
     const std::int32_t ahead = psn_diff(early_[port_of(psn, config_->spray)].newest_psn, psn);
     return ahead >= static_cast<std::int32_t>(config_->reordering_packets) &&
@@ -285,7 +285,7 @@ class Responder {
     if (psn_diff(psn, newest) > 0) newest = psn;
   }
 
-  // Whether a READ asks for no more than PSNs can tell apart.
+  // True if a READ asks for more than its PSNs can tell apart.
   bool too_long(const Packet& packet) const {
     return packet.message_bytes > kMessageMaxBytes ||
            packets_of(packet.message_bytes, config_->mtu_bytes) > kReadMaxPackets;
@@ -333,7 +333,7 @@ class Responder {
     if (reads_.size() < config_->reads_max) answer(packet, msn_, true);
   }
 
-  // Whether it is a READ that was answered before, or the rest of one from a packet on (section 9.7.5.1.5).
+  // True for a READ that was answered before, or the rest of one from a packet on (section 9.7.5.1.5).
   bool was_answered(const Packet& packet) const;
 
   // A READ (section 9.7.4.1.7): as many PSNs as its data has packets.

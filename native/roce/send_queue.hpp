@@ -42,7 +42,7 @@ class SendQueue {
     --count_;
   }
 
-  // Whether one of them is a READ whose data has this PSN.
+  // True if an entry is a READ whose data has this PSN.
   bool is_reading(std::uint32_t psn) const {
     for (std::uint32_t place = 0; place < count_; ++place) {
       const Entry& entry = at(place);

@@ -1,5 +1,5 @@
-// Between a queue pair's requester and its congestion control: when data may leave, how many packets may be
-// under way, and what acknowledgements say of both. Pure.
+// Link between a queue pair's requester and its congestion control: departure times of data, packets in
+// flight, and the acknowledgements that change both. Pure.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -41,8 +41,8 @@ class SenderControl {
   // or nothing would be sent while it is on its way.
   std::uint32_t ack_every_packets() const { return ack_every_packets_; }
   bool listens() const { return listens_; }  // to acknowledgements
-  // What the controller lets it send at `now`: its rate, and of its window one in each base round trip, as an
-  // idle network acknowledges it. Nothing changes by being asked.
+  // Rate that the controller allows at `now`: its rate, and at most one window in each base round trip, as
+  // acknowledged by an idle network. It changes nothing.
   std::int64_t allowed_bps(TimePs now) const {
     if (controller_ == nullptr) return congestion::Controller::kUnlimited;
     const std::int64_t window_bytes = controller_->window_bytes();
@@ -78,8 +78,9 @@ class SenderControl {
     follow();
   }
 
-  // An acknowledgement of `packets` that had not been, the last with this PSN; so many are under way still,
-  // or have been sent beyond. It tells a round trip unless it is about a loss. Only when somebody listens().
+  // An acknowledgement of `packets` new packets, the last with this PSN. `in_flight` packets are not
+  // acknowledged yet; `beyond` counts also those to be sent again. It tells a round trip unless it is about a
+  // loss. Called only if listens().
   void acknowledged(bool echo, std::uint32_t psn, bool tells_round_trip, TimePs now, std::int32_t packets,
                     std::int32_t in_flight, std::int32_t beyond, const congestion::Telemetry* telemetry) {
     if (packets > 0) acknowledged_ += static_cast<std::uint64_t>(packets);
@@ -124,10 +125,10 @@ class SenderControl {
  private:
   static constexpr TimePs kUnknown = -1;
 
-  // What the last packet takes at the rate.
+  // Time of the last packet at the current rate.
   TimePs gap() const { return serialisation_ps(wire_bytes_, rate_bps_, config_->pacing_unit); }
 
-  // What the controller wants now.
+  // Applies the controller's pacing and window.
   void follow() {
     if (controller_ == nullptr) return;
     paced_ = controller_->paced();

@@ -1,8 +1,8 @@
-// How the messages of a connection spread over its queue pairs, and come back into order. Pure, the same in
-// both worlds; one at each end.
+// Distribution of a connection's messages over its queue pairs, and restoration of their order. Pure, the
+// same in both worlds; one at each end.
 //
 // Round robin: message n goes whole to queue pair n mod N. Split: each message goes in N parts, multiples of
-// 128 bytes but the last, some of them empty. Both are NCCL's ways (NCCL_IB_QPS_PER_CONNECTION,
+// 128 bytes but the last, some of them empty. NCCL has both modes (NCCL_IB_QPS_PER_CONNECTION,
 // NCCL_IB_SPLIT_DATA_ON_QPS). A queue pair keeps the order of its messages, so that the receiver knows by the
 // same rule which comes next.
 #pragma once

@@ -1,4 +1,4 @@
-// What a queue pair takes and gives: send requests, packets, deliveries, configuration, counters.
+// Inputs and outputs of a queue pair: send requests, packets, deliveries, configuration, counters.
 #pragma once
 #include <cstdint>
 
@@ -32,7 +32,7 @@ enum class Status : std::uint8_t {
   kInvalidRequest,    // NAK codes of the peer
   kRemoteAccess,
   kRemoteOperation,
-  kBadResponse,  // a READ's data that nobody asked for like this
+  kBadResponse,  // a READ's data that does not match its request
   kTooLong,      // longer than a message may be
   kFlushed,      // the queue pair was in error already
 };
@@ -82,9 +82,9 @@ struct Packet {
   bool solicited : 1 = false;
   bool congested : 1 = false;  // the network has marked it: CE in the IP header
   bool echo : 1 = false;       // of an acknowledgement: what it acknowledges had a mark (BECN in the BTH)
-  bool trimmed : 1 = false;    // of a NAK: the network has told of the loss, and the way is there
+  bool trimmed : 1 = false;    // of a NAK: the network has reported the loss, and the path is up
   bool placed : 1 = false;     // receiver only: the payload lies where it belongs since the packet came
-  // Which of its queue pair's source ports it leaves by. A receiver knows it in the twin alone.
+  // Index of the queue pair's source port by which it leaves. A receiver knows it in the twin alone.
   std::uint8_t port = 0;
   std::uint32_t psn = 0;
   std::uint32_t payload_bytes = 0;
@@ -122,7 +122,7 @@ struct QueuePairConfig {
   // spray: one of the same source port); 0: none is kept. Without spray, only where payload needs no place of
   // its own (the twin).
   std::uint32_t reordering_packets = 0;
-  bool selective_repeat = false;  // what is asked for again is sent again alone
+  bool selective_repeat = false;  // the sender repeats only the packets that are asked for again
   // UDP source ports that packets leave by in turn; above 1 the packets of WRITEs each say where they belong,
   // and those that come early are placed at once.
   std::uint32_t spray = 1;

@@ -5,7 +5,7 @@
 namespace genie::roce {
 namespace {
 
-// What the codec needs to know of an opcode.
+// Header layout of an opcode.
 struct Layout {
   std::uint8_t header_bytes = 0;  // 0: unknown
   bool reth = false, atomic = false, aeth = false, atomic_ack = false, immediate = false, invalidate = false;

@@ -35,7 +35,7 @@ struct End {
 
   QueuePair pair;
   std::uint32_t top_psn;  // after the highest that was sent
-  // What a NIC port would know: a driver asks only those that have said that they are ready, or had more.
+  // State of a NIC port: a driver asks only queue pairs that have reported that they are ready, or had more.
   bool control_marked = false, data_marked = false;
   void mark() {
     control_marked = control_marked || pair.has_control();
@@ -48,7 +48,7 @@ struct End {
   std::uint64_t arms = 0;
   std::int64_t receives = -1;
   bool writable = true;
-  // What came from the peer.
+  // Received from the peer.
   std::uint64_t delivered = 0, placed_bytes = 0, fetched_bytes = 0;
 };
 
@@ -217,7 +217,7 @@ struct World {
     look(at);
   }
 
-  // What must hold at any moment.
+  // Invariants that hold at any moment.
   void look(int at) {
     const End& end = ends[at];
     const QueuePair& pair = end.pair;
@@ -234,10 +234,10 @@ struct World {
     CHECK_EQUAL_IN(pair.pending(), end.posted.size() - static_cast<std::size_t>(done), name);
     CHECK_EQUAL_IN(pair.state() == roce::RequesterState::kIdle && pair.pending() == 0,
                    pair.state() != roce::RequesterState::kError && pair.pending() == 0, name);
-    // Nobody has something to send that the port does not know of.
+    // The port knows of every queue pair that has something to send.
     CHECK_IN(!pair.has_control() || end.control_marked, name);
     CHECK_IN(!pair.has_data() || end.data_marked, name);
-    // Whoever waits can go on by himself: nothing hangs because a packet was lost.
+    // A queue pair with pending messages can go on: a lost packet never makes it hang.
     if (pair.pending() > 0) CHECK_IN(pair.has_data() || !end.timers.empty(), name);
   }
 

@@ -32,7 +32,7 @@ void three_flows_on_two_links() {
     CHECK(close(sharing.rate(flows[0]), first));
     CHECK(close(sharing.rate(flows[1]), 1));
     CHECK(close(sharing.rate(flows[2]), 1));
-    sharing.end(flows[2]);  // what it leaves goes to the one beside it
+    sharing.end(flows[2]);  // its rate goes to the flow beside it
     sharing.settle([](std::uint32_t) {});
     CHECK(close(sharing.rate(flows[1]), 2));
     CHECK(close(sharing.rate(flows[0]), rule == SharingRule::kMaxMin ? 8 : 5));
@@ -45,7 +45,7 @@ struct Drawn {
   std::vector<double> limits;
 };
 
-// Rates rise together until a link is full or a limit is met; who is on it stops.
+// Rates rise together until a link is full or a limit is met; the flows there stop rising.
 std::vector<double> filled(const Drawn& drawn, const std::vector<bool>& active) {
   std::vector<double> rate(drawn.shares.size(), 0);
   std::vector<double> left = drawn.capacity;
@@ -112,7 +112,7 @@ void drawn_networks_fill_progressively() {
       const std::vector<double> wanted = filled(drawn, active);
       for (std::uint32_t flow = 0; flow < flows; ++flow) {
         CHECK_IN(close(sharing.rate(flow), active[flow] ? wanted[flow] : 0), context);
-        CHECK_IN(close(sharing.rate(flow), told[flow]), context);  // whoever changed was named
+        CHECK_IN(close(sharing.rate(flow), told[flow]), context);  // settle() names each flow that it changes
       }
     }
   }

@@ -69,8 +69,8 @@ void a_script_is_exact() {
   CHECK(losses(LossPlan(0, 1), 20) == std::vector<bool>(20));
 }
 
-// A message of n packets after one of `before`, each in one window; the peer answers when a window has left.
-// How the longer message ends.
+// Status of a message of n packets after one of `before`, each in one window. The peer answers when a window
+// has left.
 Status end_of_message(std::uint32_t n, std::uint32_t before, LossPlan plan) {
   QueuePairConfig config;
   config.mtu_bytes = 8;

@@ -145,7 +145,7 @@ struct Drawn {
       CHECK_IN(pick.control || other > std::max(free, since), name);
     }
     for (const auto& [id, other] : pick.control ? control : data) {
-      CHECK_IN(std::max(free, other) >= std::max(free, since), name);  // nobody could have begun sooner
+      CHECK_IN(std::max(free, other) >= std::max(free, since), name);  // no other could have begun sooner
     }
     waiting.erase(pick.id);
     if (!pick.control && --backlog[pick.id] > 0) {
@@ -174,7 +174,7 @@ struct Drawn {
   std::string name;
   TimePs debt = 150, free = 0;
   NicPort port{150};
-  std::map<std::uint32_t, TimePs> control, data;  // who waits, since when
+  std::map<std::uint32_t, TimePs> control, data;  // queue pairs that wait, since when
   std::map<std::uint32_t, std::uint64_t> backlog;
 };
 

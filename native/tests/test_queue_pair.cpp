@@ -33,7 +33,7 @@ Packet response(std::uint8_t syndrome, std::uint32_t psn) {
 
 constexpr std::uint8_t kRnr = roce::kSyndromeRnrNak | 9;
 
-// What becomes at once of a request that the connection does not take.
+// Immediate status of a request that the queue pair does not take.
 Status refusal(World& world, Verb verb, std::uint32_t size_bytes) {
   struct Refused : World::Sink {
     Status status = Status::kOk;
@@ -225,8 +225,8 @@ void a_notification_does_not_cost_the_acknowledgement() {
   CHECK_EQUAL(world.ends[0].pair.counters().cnps_received, std::uint64_t{1});
 }
 
-// What a receiver remembers of a packet that was trimmed, or came early, must not outlive half the circle of
-// PSNs: it would take it for one that is still missing.
+// A receiver must forget a packet that was trimmed or came early within half of the PSN space. Otherwise it
+// would count a later PSN as still missing.
 void a_loss_is_forgotten_before_psns_turn(bool trimmed) {
   struct Sink {
     void ready(QueuePair&) {}

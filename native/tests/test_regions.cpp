@@ -1,4 +1,4 @@
-// Drawn networks: who is one process, and that nobody plays a window too early.
+// Logical processes of drawn networks: their partition, and that none plays a window too early.
 #include <algorithm>
 #include <random>
 #include <set>

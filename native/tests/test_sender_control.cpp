@@ -1,4 +1,4 @@
-// What a queue pair tells its congestion control of acknowledgements, seen by the rate that comes of it.
+// Acknowledgements that a queue pair reports to its congestion control, judged by the resulting rate.
 #include "check.hpp"
 #include "roce/sender_control.hpp"
 
@@ -64,7 +64,7 @@ void places_of_the_ring_are_used_again() {
   CHECK_EQUAL(sender.play(10 * kPsPerUs, true), serialisation_ps(kWireBytes, 100'000'000'000));
 }
 
-// Who was held back by its window when its time came keeps to the rate of now all the same.
+// A sender that its window held back beyond its departure time still keeps to the current rate.
 void a_lower_rate_moves_a_departure_that_has_passed() {
   Sender sender;
   sender.play(10 * kPsPerUs, true);

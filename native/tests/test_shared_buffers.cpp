@@ -32,7 +32,7 @@ Network network_of(std::mt19937_64& random) {
   return network;
 }
 
-// What has been admitted and not released, by link and priority.
+// Bytes that have been admitted and not released, by link and priority.
 struct Held {
   struct Use {
     std::int64_t shared_bytes = 0, headroom_bytes = 0;
@@ -122,7 +122,7 @@ void drawn_packets_are_admitted_as_sums_say(std::uint64_t seed) {
     CHECK_EQUAL_IN(buffers.is_pausing(kSwitch), held.is_pausing(), context);
   }
   while (!waiting.empty()) release(now);
-  CHECK_IN(!buffers.is_pausing(kSwitch), context);  // what is empty asks nobody to pause
+  CHECK_IN(!buffers.is_pausing(kSwitch), context);  // an empty buffer asks for no pause
 }
 
 void pauses_end_with_their_cable() {

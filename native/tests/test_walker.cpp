@@ -95,7 +95,7 @@ class Drawn {
       auto [rank, completion] = events_[at];
       events_[at] = events_.back();
       events_.pop_back();
-      if (completion.type == Completion::Type::kArrived) {  // whichever is first on the wire
+      if (completion.type == Completion::Type::kArrived) {  // the first on its wire instead
         std::deque<Completion>& wire = wire_[{completion.peer, rank}];
         completion = wire.front();
         wire.pop_front();

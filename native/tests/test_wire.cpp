@@ -1,4 +1,4 @@
-// The codec on random and cut input (run under ASan and UBSan) and the CRC's ways against each other.
+// The codec on random and cut input (run under ASan and UBSan) and the CRC's algorithms against each other.
 #include <algorithm>
 #include <array>
 #include <random>
@@ -41,7 +41,7 @@ void test_crc_known_answer() {
       CHECK_EQUAL(~crc_update_by(path, kCrcInit, data, digits.size()), 0xCBF43926U);
 }
 
-// Every length up to a few folds of the widest way, at every alignment in turn, from any register.
+// Every length up to a few folds of the widest algorithm, at every alignment in turn, from any register.
 void test_crc_paths_agree() {
   Random random(20);
   const Bytes pool = random_bytes(random, 2048);
@@ -208,8 +208,8 @@ Bytes encoded(const PacketHeader& header) {
   return bytes;
 }
 
-// What is accepted encodes to what was there, except pad and a CNP's reserved bytes; nothing is read out of
-// bounds (each input is a heap block of its exact size).
+// Accepted input encodes to the same bytes, except pad and a CNP's reserved bytes. No byte is read out of
+// bounds: each input is a heap block of its exact size.
 void test_random_bytes() {
   Random random(25);
   int accepted = 0;
@@ -238,7 +238,7 @@ void test_random_bytes() {
 constexpr std::array<std::size_t, 24> kSizes{12, 12, 12, 16, 12, 16, 28, 12, 12, 16, 28, 32,
                                              28, 16, 12, 16, 16, 16, 24, 40, 40, 0,  16, 16};
 
-// Which opcodes there are, and how long their headers.
+// Known opcodes and the lengths of their headers.
 void test_opcodes() {
   for (unsigned value = 0; value < 256; ++value) {
     const auto opcode = static_cast<Opcode>(value);
@@ -314,7 +314,7 @@ void test_layout() {
   CHECK(decoded(bytes, DecodeError::kNone, "write only imm") == header);
 }
 
-// Whatever the identification was; and damage to the packet is none of the 2^16 in all but one of 2^16 cases.
+// Any identification is found. A damaged packet matches none of the 2^16 in all but one of 2^16 cases.
 void test_identification_follows_from_the_icrc() {
   Random random(23);
   int taken = 0;

@@ -70,7 +70,7 @@ class Alone {
       ++result_.messages;
       completions_.push_back(
           {rank, {.type = Completion::Type::kSent, .handle = operation.handle, .time = now_}});
-      if (operation.peer < 0 || operation.peer >= ranks()) continue;  // nobody there: never received
+      if (operation.peer < 0 || operation.peer >= ranks()) continue;  // no such rank: never received
       completions_.push_back({operation.peer,
                               {.type = Completion::Type::kArrived,
                                .peer = rank,

@@ -12,7 +12,7 @@ namespace genie {
 struct AloneResult {
   std::int64_t steps = 0, messages = 0;  // of collectives; sends, clear-to-sends included
   TimePs end = 0;                        // of the last node
-  std::vector<std::string> problems;     // what failed or is being waited for; empty when all ranks are done
+  std::vector<std::string> problems;     // errors or pending operations; empty when all ranks are done
 };
 
 // `plans`: of ranks 0, 1, ... in order.

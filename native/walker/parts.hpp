@@ -1,4 +1,4 @@
-// What the walker's own source files share: handles, keys of matches, lists in pools.
+// Common parts of the walker's own source files: handles, keys of matches, lists in pools.
 #pragma once
 #include <cstddef>
 #include <cstdint>

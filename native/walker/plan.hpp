@@ -64,7 +64,7 @@ struct StepTemplate {
                         std::vector<TimePs> of_work_per_kib);
 };
 
-// What all ranks share: templates, block sizes and groups.
+// Part of a plan that all ranks share: templates, block sizes and groups.
 struct SharedPlan {
   std::vector<StepTemplate> templates;
   std::vector<std::int64_t> block_sizes;    // pool; a collective's table starts at `sizes_start`
@@ -94,7 +94,7 @@ struct NodeTable {
   std::string prepare();
 };
 
-// What a rank's collectives of one shape, or its messages with one peer, have in common.
+// Common values of a rank's collectives of one shape, or of its messages with one peer.
 struct Binding {
   std::int32_t template_id = -1;  // coll; -1: no traffic
   std::int32_t group = -1;        // coll

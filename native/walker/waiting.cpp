@@ -1,4 +1,4 @@
-// What a walker waits for, in words.
+// Descriptions of the operations for which a walker waits.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -10,7 +10,7 @@ namespace genie {
 
 using namespace walker_parts;
 
-// What a collective in progress lacks: the first peer of which it does, receives before sends.
+// Missing steps of a collective in progress: those with the first peer that has any, receives before sends.
 std::string Walker::missing_steps(std::int32_t node) const {
   if (whole_) return "collective that not all of its group have begun";
   const Instance& instance = instances_[index(states_[index(node)].place)];

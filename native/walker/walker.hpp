@@ -20,7 +20,7 @@
 
 namespace genie {
 
-// What the driver tells the walker.
+// Event that the driver reports to the walker.
 struct Completion {
   enum class Type : std::uint8_t {
     kTimer,    // the operation's time has come
@@ -37,7 +37,7 @@ struct Completion {
   std::uint32_t retransmits = 0;  // kSent: packets sent again
 };
 
-// What the walker asks of the driver.
+// Operation that the walker requests from the driver.
 struct Operation {
   enum class Type : std::uint8_t {
     kTimer,
@@ -54,7 +54,7 @@ struct Operation {
 
 struct NodeRecord {
   TimePs ready = -1, start = -1, end = -1;  // -1: not yet
-  TimePs overshoot = 0;                     // how much later than asked the sleep ended
+  TimePs overshoot = 0;                     // lateness of the sleep's end
 };
 
 struct SendRecord {
@@ -109,8 +109,8 @@ class Walker {
   std::int64_t steps_done() const { return steps_done_; }
   // The first message whose size is not what its receive expects, in words; "" while there is none.
   const std::string& error() const { return error_; }
-  // What the nodes that have started and not ended wait for, one line each, at most `limit`. While none has
-  // started: the first that cannot.
+  // Operations that nodes in progress wait for, one line each, at most `limit`. If there is no such node: the
+  // first that cannot start.
   std::vector<std::string> waiting(std::size_t limit) const;
 
   // Empty without records.
@@ -196,7 +196,7 @@ class Walker {
   void credit_arrived(std::uint64_t key);
   std::string missing_steps(std::int32_t node) const;
 
-  // What every node touches comes first.
+  // Fields that every node uses come first.
   const SharedPlan* shared_;
   const RankPlan* plan_;
   const NodeTable* table_;
@@ -237,7 +237,7 @@ class Walker {
 };
 
 bool all_done(const std::vector<Walker>& walkers);
-// What failed in one of them; otherwise what they wait for, a few lines.
+// Errors of the walkers; if there are none, the operations for which they wait, a few lines.
 std::vector<std::string> problems_of(const std::vector<Walker>& walkers);
 
 }  // namespace genie

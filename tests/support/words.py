@@ -7,7 +7,7 @@ import inspect
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +15,13 @@ WORDS_MAX = 25  # of a sentence
 LINE_MAX = 100  # characters of a line of Markdown
 ROW_MAX = 120  # of a table, which cannot wrap
 OPENERS = {"what", "who", "whose", "whom", "whoever", "whatever", "somebody", "someone", "nobody", "anybody"}
+NATIVE_OPENERS = OPENERS | {"which", "whichever", "whether", "how"}
 CODE = re.compile(r"`[^`]*`|<[^>\s]+>|\[\[?[a-z_. ]+\]\]?|https?://\S+|\([^()]*\)")
 END = re.compile(r"[.!?](?=\s|$)|\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.)\s)")
 ABBREVIATION = re.compile(r"\b(e\.g|i\.e|etc|vs|cf|Fig|Eq|No|Sec|Ch)\.", re.IGNORECASE)
 WORD = re.compile(r"[^\s/]*\w[^\s]*")
+STRING_OR_COMMENT = re.compile(r"""\"(?:\\.|[^"\\])*\"|'(?:\\.|[^'\\])'|//.*""")  # of C++, on one line
+Comment = tuple[int, str, bool]  # line, words, true if the line has nothing else
 
 
 @dataclass(frozen=True)
@@ -32,20 +35,22 @@ class Text:
 
 
 def texts_of(path: Path) -> Iterator[Text]:
-    """All texts of a Python or a Markdown file."""
+    """All texts of a Python, a Markdown or a C++ file."""
     if path.suffix == ".md":
         yield from _of_markdown(path)
     elif path.suffix in (".py", ".pyi"):
         source = path.read_text()
         yield from _docstrings(path, source)
-        yield from _comments(path, source)
+        yield from _blocks(path, _comments(source))
         yield from _help(path, source)
+    elif path.suffix in (".cpp", ".hpp"):
+        yield from _blocks(path, _native_comments(path.read_text()))
 
 
-def opening_problem(text: str) -> str:
+def opening_problem(text: str, openers: Collection[str] = OPENERS) -> str:
     """The opener that rule 1 forbids, "" where the text opens well."""
     first = re.match(r"[#*`\s\"']*([A-Za-z]+)", text)
-    return first[1] if first and first[1].lower() in OPENERS else ""
+    return first[1] if first and first[1].lower() in openers else ""
 
 
 def long_sentences(text: str) -> Iterator[tuple[int, str]]:
@@ -70,24 +75,38 @@ def _docstrings(path: Path, source: str) -> Iterator[Text]:
                 yield Text(path, first.lineno, prose, "docstring")
 
 
-def _comments(path: Path, source: str) -> Iterator[Text]:
-    """Comments on lines of their own that follow each other are one text; one behind code is a text of its own."""
+def _comments(source: str) -> Iterator[Comment]:
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            number, column = token.start
+            words = token.string.lstrip("#").strip()
+            if not re.match(r"(type:|noqa|fmt:|pragma|!)", words):
+                yield number, words, not lines[number - 1][:column].strip()
+
+
+def _native_comments(source: str) -> Iterator[Comment]:
+    for number, line in enumerate(source.splitlines(), start=1):
+        for token in STRING_OR_COMMENT.finditer(line):
+            if token[0].startswith("//"):
+                yield number, token[0].lstrip("/").strip(), not line[: token.start()].strip()
+
+
+def _blocks(path: Path, comments: Iterable[Comment]) -> Iterator[Text]:
+    """Comments on lines of their own that follow each other are one text; one behind code is a text of its own.
+
+    An empty comment ends a text, as between the paragraphs of a file's head.
+    """
     block: list[str] = []
     start = last = 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT:
-            continue
-        words = token.string.lstrip("#").strip()
-        if re.match(r"(type:|noqa|fmt:|pragma|!)", words):
-            continue
-        own_line = not source.splitlines()[token.start[0] - 1][: token.start[1]].strip()
-        if block and own_line and token.start[0] == last + 1:
+    for number, words, own_line in comments:
+        if block and own_line and number == last + 1 and words:
             block.append(words)
         else:
             if block:
                 yield Text(path, start, "\n".join(block), "comment")
-            block, start = [words], token.start[0]
-        last = token.start[0] if own_line else -1
+            block, start = [words], number
+        last = number if own_line else -1
     if block:
         yield Text(path, start, "\n".join(block), "comment")
 

@@ -21,7 +21,7 @@ constexpr std::size_t kIpBytes = 20, kUdpBytes = 8;
 constexpr std::uint32_t kNetwork = static_cast<std::uint32_t>(SKF_NET_OFF);  // offsets from IP's header
 constexpr std::uint32_t kRankByte = kNetwork + kIpBytes + kUdpBytes + 5;  // of BTH's destination queue pair
 
-// What the kernel says of a frame's offloads (linux/virtio_net.h, which is no C++).
+// The kernel's description of a frame's offloads (linux/virtio_net.h, which is not valid C++).
 struct OffloadHeader {
   std::uint8_t flags = 0, gso_type = 0;
   std::uint16_t header_bytes = 0, gso_size = 0, checksum_start = 0, checksum_offset = 0;

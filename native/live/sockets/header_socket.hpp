@@ -13,7 +13,7 @@ namespace genie::live {
 
 class HeaderSocket {
  public:
-  // What it takes at once.
+  // A received packet, or several that receive offload has merged.
   struct Packet {
     std::span<const std::byte> udp_payload;  // of all segments
     std::size_t segment_bytes = 0;           // of each but the last

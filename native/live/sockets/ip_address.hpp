@@ -29,7 +29,7 @@ struct IpAddress {
 
 std::uint16_t port_of(const sockaddr_storage& address);
 
-// What the packets from one address and port to another have in common for their ICRC.
+// ICRC state that all packets from one address and port to another share.
 roce::IcrcFlow icrc_flow(const IpAddress& from, std::uint16_t from_port, const IpAddress& to,
                          std::uint16_t to_port, bool dont_fragment = true);
 

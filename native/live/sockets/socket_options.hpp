@@ -1,4 +1,4 @@
-// What the live world's sockets have in common.
+// Options of the live world's sockets.
 #pragma once
 #include <sys/socket.h>
 

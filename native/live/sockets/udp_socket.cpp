@@ -89,8 +89,8 @@ void prepare_receiver(const Socket& receiver, bool v6, bool offload) {
 Socket open_sender(const IpAddress& address, std::uint16_t& port, bool exact, std::uint8_t traffic_class,
                    std::string& error) {
   Socket sender(socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  // "Don't fragment", and no heed to ICMP: the path MTU is known by now, and whoever forges a message that it
-  // is smaller needs no number of the connection to end it.
+  // "Don't fragment", and ICMP ignored: the path MTU is known by now. A forged message of a smaller MTU would
+  // end the connection, and its forger needs no number of the connection.
   const bool ready =
       sender.open() &&
       (address.v6 ? set_option(sender.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE) &&

@@ -27,10 +27,10 @@ class Socket {
   int descriptor_ = -1;
 };
 
-// Sockets bound to address:port for receiving, one for each of `ranks` ranks that share it: a filter picks
+// Sockets bound to address:port for receiving, one for each of `ranks` ranks that share it. A filter picks
 // the socket by the local rank in the destination queue pair number. The group is indexed by the order of
-// joining, and the kernel moves its last member into the place of one that closes: whoever uses one must hold
-// them all. On failure `error` says what and where.
+// joining, and the kernel moves its last member into the place of one that closes. A process that uses one
+// socket must therefore hold them all. On failure `error` says what and where.
 std::vector<Socket> open_receivers(const IpAddress& address, std::uint16_t port, std::uint32_t ranks,
                                    std::string& error);
 

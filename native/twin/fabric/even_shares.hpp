@@ -7,8 +7,8 @@
 
 namespace genie::twin {
 
-// A network's links and routes by shortest paths; see Routes in network.hpp. Whoever makes it keeps the
-// arrays.
+// A network's links and routes by shortest paths; see Routes in network.hpp. The caller that makes it keeps
+// the arrays.
 struct RouteTable {
   std::int32_t hosts = 0, nodes = 0, groups = 0;
   std::span<const std::int32_t> link_source, link_target;

@@ -22,8 +22,9 @@ struct EcnProfile {
 // or one together; pause frames (IEEE 802.1Qbb) are never paused.
 inline constexpr std::uint32_t kClasses = 4, kPauseClass = kClasses - 1;
 
-// How a switch's ports share its buffer. Each ingress and class has a reserve; beyond that it may take alpha
-// times of what is left for all, and of a lossless class its headroom while its source pauses.
+// Sharing of a switch's buffer among its ports. Each ingress and class has a reserve. Beyond it, each may
+// take alpha times the bytes that are left for all. A lossless class may also take its headroom while its
+// source pauses.
 struct BufferConfig {
   std::int64_t reserve_bytes = 0;
   std::int64_t resume_bytes = 0;  // below the threshold by so much a pause ends
@@ -35,7 +36,7 @@ struct BufferConfig {
   }
 };
 
-// How a switch picks one of several equally short ways for a data packet; control packets keep to theirs.
+// Choice of a switch among equally short paths for a data packet; control packets keep to their path.
 enum class Balance : std::uint8_t {
   kPath,        // a path for each connection, drawn when it is made
   kFlowlet,     // drawn anew when a connection has paused for a while
@@ -64,7 +65,7 @@ struct Routes {
   std::vector<std::int32_t> last_hops;
 };
 
-// What happens to a link at a time, or which routes hold from then on.
+// Change of a link at a time, or of the routes from then on.
 struct Change {
   enum class Kind : std::uint8_t { kDown, kUp, kRate, kRoutes };
   TimePs time = 0;
@@ -80,7 +81,7 @@ struct Pinned {
   std::int32_t port = -1;  // of a sprayed queue pair: only what leaves by this of its source ports
 };
 
-// Frames that a link corrupts on their way.
+// Corruption of frames by a link.
 struct LinkErrors {
   double chance = 0;  // of each frame
   // Link-level retry: from the end of a corrupted frame until its port hears of it; below 0: the frame is
@@ -143,7 +144,7 @@ struct Network {
 
   std::int32_t links() const { return static_cast<std::int32_t>(link_source.size()); }
 
-  // What is wrong with the arrays, or "".
+  // The error in the arrays, or "".
   std::string check() const {
     const std::size_t count = link_source.size();
     if (link_target.size() != count || link_rate_bps.size() != count || link_delay_ps.size() != count ||

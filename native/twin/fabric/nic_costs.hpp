@@ -21,7 +21,7 @@ struct NicCosts {
   bool limits_ports() const { return packet_time > 0 || pcie_rate_bps > 0; }
 
   TimePs reading(std::int64_t size_bytes) const { return serialisation_ps(size_bytes, pcie_rate_bps); }
-  // How long a port is busy with a packet, at least.
+  // Time for which a packet occupies a port, at least.
   TimePs occupancy(std::int64_t payload_bytes) const { return std::max(packet_time, reading(payload_bytes)); }
 
   // Of one queue pair, whose messages stay in order.

@@ -1,5 +1,5 @@
-// The ways of queue pairs through the network: which of them there are, their UDP source ports, and where
-// switches send them. The same at every level.
+// Queue pairs and their paths through the network: which of them exist, their UDP source ports, and the links
+// that switches choose. The same at every level.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -38,8 +38,8 @@ struct SprayedPlace {
   std::uint32_t first_link = kAnyLink;
 };
 
-// The links from a host to another by a hash of the packets' five-tuple, or those that the pair is pinned to;
-// of a host to itself the link links() + host. Empty: there is no way.
+// The links from a host to another, by a hash of the packets' five-tuple or as the pair is pinned. For a host
+// to itself, the link links() + host. Empty: there is no path.
 void find_path(const Network& network, const Routes& routes, std::int32_t from, std::int32_t to,
                std::uint16_t port, std::vector<std::uint32_t>& path, const SprayedPlace& sprayed = {});
 

@@ -1,5 +1,5 @@
-// Which nodes of a network are one logical process, how processes are numbered, and who plays when two
-// windows are played at once. See ARCHITECTURE.md, "Two windows while state is near".
+// Logical processes of a network: their nodes, their numbers, and their order when two windows are played at
+// once. See ARCHITECTURE.md, "Two windows while state is near".
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,7 +8,7 @@ namespace genie::twin {
 
 struct Cable {
   std::int32_t a, b;  // nodes
-  bool timeless;      // what one end does is felt at once at the other: they are one process
+  bool timeless;      // an event at one end acts at once at the other: they are one process
 };
 
 // Processes from `first` to the one before `end` play a window, of two the one with this number (0 or 1).
@@ -22,9 +22,9 @@ struct Regions {
   std::vector<Turn> turns;
 };
 
-// Hosts are the first nodes. A region of tier t is what nodes up to t links from the nearest host
-// join; others are reached by nodes of higher tiers alone. Processes of a region follow one another,
-// whatever its tier: first smaller regions in it, then what joins them. In the order of `turns` nobody
+// Hosts are the first nodes. A region of tier t is joined by nodes up to t links from the nearest host. Only
+// nodes of higher tiers connect it to others. Processes of a region follow one another, whatever its tier:
+// first the smaller regions in it, then the processes that join them. In the order of `turns`, no process
 // plays a window before all its neighbours have played the one before.
 Regions regions_of(std::int32_t hosts, std::int32_t nodes, const std::vector<Cable>& cables);
 

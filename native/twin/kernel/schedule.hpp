@@ -16,8 +16,9 @@
 
 namespace genie::twin {
 
-// Which of a thread's processes have something to do in which window. Those of the next windows have a bit
-// there, which may be there for nothing and never lacks; the others wait in a tournament of times.
+// Calendar of a thread's processes: the windows in which each has something to do. Each of the next windows
+// has a bit for each process. Bits may be stale (false positives) but never missing. Processes with later
+// events wait in a tournament of times.
 class Calendar {
  public:
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};

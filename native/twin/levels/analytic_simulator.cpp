@@ -176,7 +176,7 @@ void AnalyticSimulator::send(std::int32_t rank, const Operation& operation) {
   }
   const std::uint32_t place = free_messages_.back();
   free_messages_.pop_back();
-  // The way there is as long as the way back.
+  // The path there takes as long as the path back.
   const TimePs first = std::min(last, now_ + acknowledgements_[key]);
   messages_[place] = {rank, operation.peer, operation.handle, operation.tag, operation.size_bytes, first};
   push(last, Kind::kArrive, place, 0);

@@ -1,5 +1,5 @@
 // Circuits of an optical switch: two hosts that exchange messages need one, a host has room for a few, and
-// setting one up takes time. One that nobody uses stays until its room is needed, the longest unused first.
+// setting one up takes time. An unused circuit stays until its room is needed; the longest unused goes first.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -38,8 +38,8 @@ class Circuits {
     return number - 1;
   }
 
-  // Somebody wants to send. True: it is up. Otherwise granted(circuit, time) has told or will tell when it
-  // is.
+  // Requests a circuit for a sender. True: it is up. Otherwise granted(circuit, time) has told or will tell
+  // when it is up.
   template <class Granted>
   bool take(std::uint32_t circuit, TimePs now, Granted granted) {
     Circuit& own = circuits_[circuit];
@@ -47,7 +47,7 @@ class Circuits {
     if (own.state == State::kUp) return true;
     if (own.state != State::kDown) return false;
     own.state = State::kWanted;
-    // Whoever waits for longer has found no room, and has none more than before.
+    // Circuits that have waited longer found no room, and have no more room now.
     if (grant(circuit, now, granted)) return look(now, granted), false;
     waiting_[static_cast<std::size_t>(own.a)].push_back(circuit);
     waiting_[static_cast<std::size_t>(own.b)].push_back(circuit);

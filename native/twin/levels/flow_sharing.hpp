@@ -1,4 +1,5 @@
-// How flows share links: rates in bytes a picosecond. Pure; only flows that a change can reach are looked at.
+// Rates of flows that share links, in bytes a picosecond. Pure; only flows that a change can reach are
+// computed again.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -12,7 +13,7 @@ namespace genie::twin {
 
 enum class SharingRule : std::uint8_t {
   kMaxMin,  // no rate can grow but at the cost of a smaller one (Bertsekas and Gallager, Data Networks, 6.5)
-  kEqual,   // of each link an equal part, whoever cannot use it (TrioSim)
+  kEqual,   // of each link an equal part, even if a flow cannot use its part (TrioSim)
 };
 
 // A link that a flow crosses, with this part of its bytes.
@@ -62,11 +63,11 @@ class FlowSharing {
     std::uint32_t first = 0, count = 0;  // of its crossings
     double limit = kUnlimited;
     double rate = 0, next = 0;
-    double widest = kUnlimited;  // what it can have of the links that it shares
+    double widest = kUnlimited;  // the most that its shared links allow
     std::uint32_t seen = 0;
     bool active = false, fixed = false;
   };
-  struct Crossing {  // a flow's way
+  struct Crossing {  // a link on a flow's path
     std::uint32_t link = 0, flow = 0;
     std::uint32_t place = 0;  // in the link's list
     double share = 1;

@@ -53,7 +53,7 @@ class FlowSimulator {
   TimePs now() const { return now_; }
   std::uint64_t events() const { return events_; }
   std::uint64_t data_packets() const { return data_packets_; }
-  // How many of the packets of the plan's messages have flowed: 0 to 1.
+  // Part of the packets of the plan's messages that has flowed: 0 to 1.
   double share_done() { return done() ? 1 : planned_.share(data_packets_); }
   std::uint64_t circuits_set_up() const { return circuits_.set_up(); }
   const std::vector<Walker>& walkers() const { return walkers_; }

@@ -1,4 +1,4 @@
-// How much of a plan has been sent, for a person who waits.
+// Progress of a plan, for display: the part of its packets that has been sent.
 #pragma once
 #include <cstdint>
 #include <utility>
