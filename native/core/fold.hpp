@@ -170,7 +170,7 @@ class Shift : public Fold {
   }
 
  private:
-  // What the next counter grows by in a period.
+  // Growth of the next counter in a period.
   std::uint64_t step() {
     const std::uint64_t grown = later_.counters[at_] - earlier_.counters[at_];
     ++at_;

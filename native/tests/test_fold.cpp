@@ -253,7 +253,7 @@ bool check_jump(const Case& each, std::int64_t periods) {
     const Snapshot one = played.snapshot(), other = jumped.snapshot();
     CHECK_IN(one == other, each.name);
     for (World* world : {&played, &jumped}) {
-      world->size_bytes += 5000;  // what follows need not recur
+      world->size_bytes += 5000;  // the rest need not recur
       world->play(world->now + kInterval / 3);
     }
   }
