@@ -54,6 +54,20 @@ class FlatMap {
 
   std::size_t size() const { return count_; }
 
+  // fn(key, value) for each entry, in an order that only calls that add or remove change.
+  template <class Function>
+  void each(Function fn) {
+    for (Slot& slot : slots_) {
+      if (slot.used) fn(slot.key, slot.value);
+    }
+  }
+  template <class Function>
+  void each(Function fn) const {
+    for (const Slot& slot : slots_) {
+      if (slot.used) fn(slot.key, slot.value);
+    }
+  }
+
  private:
   struct Slot {
     std::uint64_t key = 0;

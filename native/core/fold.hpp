@@ -48,7 +48,7 @@ class Fold {
   virtual Base base(std::uint64_t value, std::uint64_t mask) = 0;
   template <class Number>
   Base base(Number& value, std::uint64_t mask = ~std::uint64_t{0}) {
-    const Base found = base(std::uint64_t{value}, mask);
+    const Base found = base(static_cast<std::uint64_t>(value), mask);
     value = static_cast<Number>(found.after);
     return found;
   }
@@ -56,19 +56,30 @@ class Fold {
   virtual std::uint64_t relative(const Base& to, std::uint64_t value, std::uint64_t mask) = 0;
   template <class Number>
   void relative(const Base& to, Number& value, std::uint64_t mask = ~std::uint64_t{0}) {
-    value = static_cast<Number>(relative(to, std::uint64_t{value}, mask));
+    value = static_cast<Number>(relative(to, static_cast<std::uint64_t>(value), mask));
   }
   // A counter that no decision reads: it grows equally in each period.
   virtual void total(std::uint64_t& value) = 0;
   virtual void total(std::int64_t& value) = 0;
   // A counter of events that forbid a shift: random draws, losses, notifications.
-  virtual void rare(std::uint64_t& value) = 0;
-  // The handle of a walker's operation.
+  virtual void rare(std::uint64_t value) = 0;
+  // The handle of a walker's operation, which `handles` reads.
   virtual void handle(std::uint64_t& value) = 0;
+
+  // A reader of handles, by the progress of what they belong to.
+  class Handles {
+   public:
+    virtual ~Handles() = default;
+    virtual std::uint64_t relative(std::uint64_t handle) const = 0;
+    virtual std::uint64_t moved(std::uint64_t handle) const = 0;
+  };
+  // For the handles that follow; nullptr: handles are the same in equal states.
+  void set_handles(const Handles* handles) { handles_ = handles; }
 
  protected:
   Fold() = default;
   virtual void word(std::uint64_t value) = 0;
+  const Handles* handles_ = nullptr;
 
  private:
   template <class Value>
@@ -120,8 +131,10 @@ class Observe : public Fold {
   }
   void total(std::uint64_t& value) override { found_.counters.push_back(value); }
   void total(std::int64_t& value) override { found_.counters.push_back(static_cast<std::uint64_t>(value)); }
-  void rare(std::uint64_t& value) override { found_.rare.push_back(value); }
-  void handle(std::uint64_t& value) override { word(value); }
+  void rare(std::uint64_t value) override { found_.rare.push_back(value); }
+  void handle(std::uint64_t& value) override {
+    word(handles_ == nullptr ? value : handles_->relative(value));
+  }
 
  protected:
   void word(std::uint64_t value) override { found_.words.push_back(value); }
@@ -160,8 +173,10 @@ class Shift : public Fold {
   }
   void total(std::uint64_t& value) override { value += step() * static_cast<std::uint64_t>(periods_); }
   void total(std::int64_t& value) override { value += static_cast<std::int64_t>(step()) * periods_; }
-  void rare(std::uint64_t&) override {}
-  void handle(std::uint64_t&) override {}
+  void rare(std::uint64_t) override {}
+  void handle(std::uint64_t& value) override {
+    if (handles_ != nullptr) value = handles_->moved(value);
+  }
 
  protected:
   void word(std::uint64_t) override {}

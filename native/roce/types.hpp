@@ -144,10 +144,11 @@ struct QueuePairCounters {
 
   void fold(Fold& fold) {
     for (std::uint64_t* usual : {&data_sent, &data_received, &acks_sent, &acks_received}) fold.total(*usual);
-    for (std::uint64_t* other : {&retransmitted, &duplicates, &out_of_sequence, &naks_sent, &naks_received,
-                                 &rnr_naks_sent, &rnr_naks_received, &timeouts, &refused, &responses_sent,
-                                 &responses_received, &congestion_marks, &cnps_sent, &cnps_received,
-                                 &reads_dropped, &forged_requests, &forged_acks, &forged_naks, &forged_cnps})
+    for (const std::uint64_t* other :
+         {&retransmitted, &duplicates, &out_of_sequence, &naks_sent, &naks_received, &rnr_naks_sent,
+          &rnr_naks_received, &timeouts, &refused, &responses_sent, &responses_received, &congestion_marks,
+          &cnps_sent, &cnps_received, &reads_dropped, &forged_requests, &forged_acks, &forged_naks,
+          &forged_cnps})
       fold.rare(*other);
   }
 

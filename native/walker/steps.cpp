@@ -218,6 +218,7 @@ void Walker::step_done(std::int32_t instance, std::int32_t step) {
   for (std::int32_t entry = first; entry < last; ++entry) {
     const std::int32_t next = steps.successors[index(entry)];
     const std::int32_t counter = --counters_[at.counters + index(next)];
+    at.top = std::max(at.top, next);
     if (counter == 0 || counter == kArrivedEarly) step_ready(instance, next);
   }
   if (--instances_[index(instance)].remaining_steps > 0) return;
@@ -339,6 +340,8 @@ bool Walker::deliver(Lane& lane, const Arrival& arrival, std::int32_t peer) {
     receive_done(lane.instance, step);
   } else {
     counter += kArrivedEarly;
+    Instance& instance = instances_[index(lane.instance)];
+    instance.top = std::max(instance.top, step);
   }
   return lane.step >= 0;
 }

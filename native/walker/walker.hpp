@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/flat_map.hpp"
+#include "core/fold.hpp"
 #include "core/time.hpp"
 #include "walker/plan.hpp"
 
@@ -70,7 +71,7 @@ struct ReceiveRecord {
   TimePs first = -1, last = -1;
 };
 
-class Walker {
+class Walker final : public Fold::Handles {
  public:
   // `whole`: collectives are not taken apart, the driver says when one is over. `keeps_records`: of nodes,
   // which take three times the memory of the rest.
@@ -87,6 +88,21 @@ class Walker {
   // The messages of a collective that was played as a whole, as if all took from `from` to `to`; after the
   // end.
   void record_whole(std::int32_t node, TimePs from, TimePs to);
+
+  // Between two calls: what is in progress. No node starts or ends between equal states.
+  void fold(Fold& fold);
+  // Of a handle, and of one after the latest shift: steps count from the first of their collective that is
+  // not ready.
+  std::uint64_t relative(std::uint64_t handle) const override;
+  std::uint64_t moved(std::uint64_t handle) const override;
+  // A collective in progress.
+  struct Progress {
+    std::int32_t instance = 0, base = 0;  // base: its first step that is not ready
+  };
+  std::vector<Progress> in_progress() const;
+  // The number of times that a collective in progress can do `stride` steps more from a state that it has
+  // come to twice. All steps from `lowest` on are like those `stride` before them.
+  std::int64_t repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const;
 
   // Early, what advance() will touch: first the walker itself, then what a completion leads to.
   void fetch() const {
@@ -134,6 +150,9 @@ class Walker {
     std::size_t counters = 0;                       // into counters_: dependencies left of each step
     std::size_t first_send = 0, first_receive = 0;  // into sends_, receives_
     std::size_t first_channel = 0;                  // into channels_, where GPUs take time
+    std::int32_t top = -1;                          // highest step that another has counted down
+    std::int32_t base = 0,
+                 shifted = 0;  // a step that all before are ready; how far the latest shift moved it
   };
   // A channel of a collective on a GPU. `free`: when it can work on its next send. `left`, `received`: when
   // its last send leaves, and when its last receive is done.
@@ -195,6 +214,8 @@ class Walker {
   void skip_empty(Lane& lane) const;
   void credit_arrived(std::uint64_t key);
   std::string missing_steps(std::int32_t node) const;
+  void fold(Fold& fold, Instance& instance);
+  bool is_like(const Instance& instance, std::int32_t step, std::int32_t stride) const;
 
   // Fields that every node uses come first.
   const SharedPlan* shared_;

@@ -1,0 +1,164 @@
+// Fold of a walker: the progress of its collectives, in steps from the first that is not ready.
+#include <algorithm>
+#include <cassert>
+
+#include "core/index.hpp"
+#include "walker/parts.hpp"
+#include "walker/walker.hpp"
+
+namespace genie {
+
+using namespace walker_parts;
+
+namespace {
+
+constexpr TimePs kApart = 1000;  // as the steps of a channel are
+
+// A step that is under way or over waits for no other.
+bool is_ready(std::int32_t counter) { return counter == 0 || counter == kArrivedEarly; }
+
+}  // namespace
+
+void Walker::fold(Fold& fold) {
+  assert(finished_steps_.empty());
+  fold.exact(unfinished_, instances_.size(), sends_.size(), receives_.size(), matches_.size(),
+             credits_.size());
+  for (const std::uint8_t busy : slot_busy_) fold.exact(busy);
+  fold.total(steps_done_);
+  for (Instance& instance : instances_) {
+    if (instance.remaining_steps > 0) this->fold(fold, instance);
+  }
+  const auto step_of = [&](std::int32_t instance, std::int32_t& step) {
+    const Instance& own = instances_[index(instance)];
+    fold.exact(instance, step - own.base + own.shifted);
+    step += own.shifted;
+  };
+  matches_.each([&](std::uint64_t key, Match& match) {
+    fold.exact(key);
+    for (std::int32_t at = match.lane_head; at >= 0; at = lanes_[index(at)].next) {
+      Lane& lane = lanes_[index(at)];
+      if (lane.instance >= 0) {
+        step_of(lane.instance, lane.step);
+      } else {
+        fold.exact(lane.instance, lane.step);
+      }
+    }
+    for (std::int32_t at = match.arrival_head; at >= 0; at = arrivals_[index(at)].next) {
+      Arrival& arrival = arrivals_[index(at)];
+      fold.exact(arrival.size_bytes);
+      fold.moment(arrival.first);
+      fold.moment(arrival.time);
+    }
+  });
+  credits_.each([&](std::uint64_t key, CreditMatch& match) {
+    fold.exact(key, match.credits);
+    for (std::int32_t at = match.wait_head; at >= 0; at = credit_waits_[index(at)].next)
+      step_of(credit_waits_[index(at)].instance, credit_waits_[index(at)].step);
+  });
+}
+
+// Steps before the base are ready: their counters mean nothing any more. Those above the top are untouched.
+void Walker::fold(Fold& fold, Instance& at) {
+  const StepTemplate& steps = steps_of(at.node);
+  const auto counter = [&](std::int32_t step) -> std::int32_t& {
+    return counters_[at.counters + index(step)];
+  };
+  while (at.base < steps.steps() && is_ready(counter(at.base))) ++at.base;
+  const std::int32_t first = at.base, last = at.top;
+  fold.exact(at.node, last - first);
+  for (std::int32_t step = first; step <= last; ++step) fold.exact(counter(step));
+  fold.base(at.base, ~std::uint32_t{0});
+  at.shifted = at.base - first;
+  std::int64_t remaining = at.remaining_steps;
+  fold.total(remaining);
+  at.remaining_steps = static_cast<std::int32_t>(remaining);
+  if (at.shifted > 0) {
+    at.top += at.shifted;
+    for (std::int32_t step = last; step >= first; --step) counter(step + at.shifted) = counter(step);
+    for (std::int32_t step = first; step < at.base; ++step) counter(step) = 0;
+  }
+  for (std::int32_t channel = 0; steps.has_times() && channel < steps.channels; ++channel) {
+    Channel& own = channels_[at.first_channel + index(channel)];
+    fold.not_before(own.free);
+    fold.not_before(own.left, kApart);
+    fold.not_before(own.received, kApart);
+  }
+  for (std::size_t peer = 0; peer < steps.send_peers.size(); ++peer) {
+    SendRecord& send = sends_[at.first_send + peer];
+    fold.exact(send.outstanding);
+    fold.total(send.messages);
+    fold.total(send.size_bytes);
+    fold.rare(static_cast<std::uint64_t>(send.retransmits));
+    fold.latest(send.acked);
+    fold.total(send.busy);
+    fold.latest(send.busy_since);
+  }
+  for (std::size_t peer = 0; peer < steps.receive_peers.size(); ++peer) {
+    ReceiveRecord& receive = receives_[at.first_receive + peer];
+    fold.total(receive.messages);
+    fold.total(receive.size_bytes);
+    fold.latest(receive.last);
+  }
+}
+
+std::uint64_t Walker::relative(std::uint64_t handle) const {
+  const auto node = static_cast<std::int32_t>(handle >> 32);
+  const auto step = static_cast<std::uint32_t>(handle);
+  if (handle == kCreditHandle || step == kWholeNode || step == kFirstStep) return handle;
+  const Instance& own = instances_[index(states_[index(node)].place)];
+  return handle_of(node, step - static_cast<std::uint32_t>(own.base));
+}
+
+std::uint64_t Walker::moved(std::uint64_t handle) const {
+  const auto node = static_cast<std::int32_t>(handle >> 32);
+  const auto step = static_cast<std::uint32_t>(handle);
+  if (handle == kCreditHandle || step == kWholeNode || step == kFirstStep) return handle;
+  const Instance& own = instances_[index(states_[index(node)].place)];
+  return handle_of(node, step + static_cast<std::uint32_t>(own.shifted));
+}
+
+std::vector<Walker::Progress> Walker::in_progress() const {
+  std::vector<Progress> found;
+  for (std::size_t at = 0; at < instances_.size(); ++at) {
+    if (instances_[at].remaining_steps > 0)
+      found.push_back({static_cast<std::int32_t>(at), instances_[at].base});
+  }
+  return found;
+}
+
+// A step and the one `stride` later do the same, with dependencies as far before them.
+bool Walker::is_like(const Instance& at, std::int32_t step, std::int32_t stride) const {
+  const StepTemplate& steps = steps_of(at.node);
+  const std::size_t one = index(step), other = index(step + stride);
+  const auto dependencies = [&](std::size_t of) { return steps.dep_start[of + 1] - steps.dep_start[of]; };
+  if (steps.action[one] != steps.action[other] || steps.peer[one] != steps.peer[other] ||
+      steps.channel[one] != steps.channel[other] || steps.credit[one] != steps.credit[other] ||
+      dependencies(one) != dependencies(other) ||
+      block_size(at.node, step) != block_size(at.node, step + stride))
+    return false;
+  for (std::int32_t entry = 0; entry < dependencies(one); ++entry) {
+    if (steps.deps[index(steps.dep_start[one] + entry)] + stride !=
+        steps.deps[index(steps.dep_start[other] + entry)])
+      return false;
+  }
+  return !steps.has_times() ||
+         (steps.delay[one] == steps.delay[other] && steps.delay_per_kib[one] == steps.delay_per_kib[other] &&
+          steps.work_per_kib[one] == steps.work_per_kib[other]);
+}
+
+// The furthest step that counts down or is received next must have a like one too.
+std::int64_t Walker::repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const {
+  const Instance& at = instances_[index(instance)];
+  const StepTemplate& steps = steps_of(at.node);
+  std::int32_t step = std::max(lowest, 0);
+  while (step + stride < steps.steps() && is_like(at, step, stride)) ++step;
+  std::int32_t furthest = std::max(at.top, at.base);
+  matches_.each([&](std::uint64_t, const Match& match) {
+    for (std::int32_t lane = match.lane_head; lane >= 0; lane = lanes_[index(lane)].next) {
+      if (lanes_[index(lane)].instance == instance) furthest = std::max(furthest, lanes_[index(lane)].step);
+    }
+  });
+  return std::max(0, step + stride - 1 - furthest) / stride;
+}
+
+}  // namespace genie
