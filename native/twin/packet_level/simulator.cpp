@@ -3,6 +3,7 @@
 
 #include "core/index.hpp"
 #include "twin/packet_level/simulator_sink.hpp"
+#include "twin/packet_level/window_loop.hpp"
 
 namespace genie::twin {
 namespace {
@@ -115,120 +116,11 @@ void Simulator::start() {
 
 bool Simulator::run(std::uint64_t events, TimePs until) {
   std::vector<std::thread> others;
-  for (std::uint32_t thread = 1; thread < standings_.size(); ++thread)
-    others.emplace_back([this, thread, events, until] { run_thread(thread, events, until); });
-  run_thread(0, events, until);
+  for (std::uint32_t thread = 1; thread < standings_.threads(); ++thread)
+    others.emplace_back([this, thread, events, until] { WindowLoop(*this, thread, events, until).run(); });
+  WindowLoop(*this, 0, events, until).run();
   for (std::thread& other : others) other.join();
   return !reached_ && !failed_;
-}
-
-// A thread's part of windows, until about so many events have been handled by all. Between a window's two
-// barriers threads read each other's standings, play and send mail; between windows they take it and write
-// how they stand.
-void Simulator::run_thread(std::uint32_t thread, std::uint64_t events, TimePs until) {
-  Calendar& calendar = schedule_.calendar(thread);
-  const std::uint64_t last =
-      until == kNever ? Calendar::kNone - 1 : calendar.window_of(std::max<TimePs>(until, 1) - 1);
-  Standing& own = standings_[thread];
-  const bool alone = standings_.size() == 1;
-  bool own_failed = own.failed;
-  std::uint64_t own_events = 0;
-  const auto play_part = [&](std::uint64_t window, std::uint32_t first, std::uint32_t end, TimePs time) {
-    bool all = true;
-    calendar.each(window, first, end, [&](std::uint32_t process) {
-      own_events += play(process, time, events);
-      own_failed |= !processes_[process].errors.empty();
-      all &= schedule_.tree(process).next_time() >= time;
-    });
-    return all;
-  };
-  const auto play_until = [&](std::uint64_t window, TimePs time) {
-    const bool all = play_part(window, 0, schedule_.processes(), time);
-    calendar.leave(window);
-    return all;
-  };
-  // What a region does in a window is felt in others in the second after it at the earliest: switches
-  // are between them. So each plays both windows while its state is near, when those switches have played the
-  // first, and they play the second after it.
-  const auto play_both = [&](std::uint64_t window) {
-    bool all = true;
-    for (const Turn& turn : turns_) {
-      if (turn.window == 0) {
-        all &= play_part(window, turn.first, turn.end, calendar.end_of(window));
-      } else if (all) {
-        play_part(window + 1, turn.first, turn.end, calendar.end_of(window + 1));
-      }
-    }
-    calendar.leave(window);
-    calendar.leave(window + 1);
-  };
-  // In the middle of a window: false where some have not come to that time.
-  const auto all_come_to = [&](std::uint64_t window, TimePs time) {
-    own.behind = !play_until(window, time);
-    if (!alone) barrier_->arrive_and_wait();
-    own.failed = own_failed;  // not before all have read how others stood before this window
-    bool behind = false;
-    for (const Standing& standing : standings_) behind |= standing.behind;
-    if (!alone) links_.take_mail(thread);
-    if (!alone) barrier_->arrive_and_wait();
-    return !behind;
-  };
-  while (true) {
-    if (!alone) links_.take_mail(thread);
-    own = {calendar.next(), own_events, own_failed, false};
-    if (!alone) barrier_->arrive_and_wait();
-    std::uint64_t window = Calendar::kNone, handled = 0;
-    bool failed = false;
-    for (const Standing& standing : standings_) {
-      window = std::min(window, standing.next_window);
-      handled += standing.events;
-      failed |= standing.failed;
-    }
-    const bool late = window != Calendar::kNone && window > calendar.window_of(kLastTime);
-    if (thread == 0) {
-      too_long_ = late;
-      failed_ = failed || late;
-    }
-    if (next_change_ < network_->changes.size() && !failed)
-      window = std::min(window, calendar.window_of(network_->changes[next_change_].time));
-    if (thread == 0) {
-      over_ = window == Calendar::kNone;
-      reached_ = window > last;
-    }
-    if (window > last || failed || late || handled >= events) {
-      if (!alone) barrier_->arrive_and_wait();  // all have read what they decide by
-      return;
-    }
-    calendar.enter(window);
-    const TimePs end = calendar.end_of(window), stop = std::min(end, until);
-    // Changes of the network part a window: all come to their time, then one thread makes them.
-    bool behind = false;
-    while (!behind && next_change_ < network_->changes.size() &&
-           network_->changes[next_change_].time < stop) {
-      const TimePs time = network_->changes[next_change_].time;
-      behind = !all_come_to(window, time);
-      if (thread == 0 && !behind) apply_changes(time);
-      if (!alone) barrier_->arrive_and_wait();
-    }
-    if (stop < end && !behind) {
-      if (all_come_to(window, stop)) {
-        if (thread != 0) return;
-        reached_ = true;
-        for (const Standing& standing : standings_) failed_ |= standing.failed;
-        return;
-      }
-    } else if (!behind) {
-      const TimePs both = calendar.end_of(window + 1);
-      const bool changes =
-          next_change_ < network_->changes.size() && network_->changes[next_change_].time < both;
-      if (alone && turns_.size() > 2 && both <= until && !changes) {
-        play_both(window);
-      } else {
-        play_until(window, end);
-      }
-    }
-    if (!alone) barrier_->arrive_and_wait();
-  }
 }
 
 // A process's events before `end`, at most about so many.

@@ -1,6 +1,5 @@
 // The packet level: walkers and queue pairs of all ranks on simulated links, under the virtual clock.
 #pragma once
-#include <barrier>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -21,6 +20,7 @@
 #include "twin/levels/planned_packets.hpp"
 #include "twin/network/links.hpp"
 #include "twin/packet_level/sampler.hpp"
+#include "twin/packet_level/standings.hpp"
 #include "walker/walker.hpp"
 
 namespace genie::twin {
@@ -145,6 +145,7 @@ class Simulator {
 
   struct Sink;
   struct Hosts;
+  class WindowLoop;
   friend struct Sink;
 
   std::int32_t host_of(std::int32_t rank) const { return host_of_rank_[static_cast<std::size_t>(rank)]; }
@@ -155,7 +156,6 @@ class Simulator {
   void connect(std::int32_t rank, std::int32_t peer, std::uint32_t first, std::uint32_t back);
   void divide();
   std::vector<std::uint32_t> share_out() const;
-  void run_thread(std::uint32_t thread, std::uint64_t events, TimePs until);
   void plan_sources();
   std::int64_t allowed_bps(const HostQueuePair* begin, const HostQueuePair* end, TimePs now) const;
   std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
@@ -169,6 +169,10 @@ class Simulator {
   void deliver(Process& process, std::int32_t rank, const Completion& completion);
   void walk(Process& process, std::int32_t rank);
   void perform(Process& process, std::int32_t rank);
+  // The next change of the network; kNever: none is left.
+  TimePs next_change_time() const {
+    return next_change_ < network_->changes.size() ? network_->changes[next_change_].time : kNever;
+  }
   void apply_changes(TimePs now);
   void reroute(TimePs now);
   void set_sprayed_routes(const HostQueuePair& connection);
@@ -214,16 +218,10 @@ class Simulator {
   std::uint32_t nic_source_ = 0, later_source_ = 0, timer_source_ = 0;
   std::vector<Process> processes_;
   std::vector<std::uint32_t> process_of_node_;
-  std::vector<Turn> turns_;      // of two windows that are played at once
-  TimePs lookahead_ = kNever;    // least time that a packet takes from one process to another
-  std::uint32_t threads_;        // that were asked for
-  struct alignas(64) Standing {  // of a thread, when a window is over
-    std::uint64_t next_window = 0, events = 0;
-    bool failed = false;
-    bool behind = false;  // events are left before a change of the network
-  };
-  std::vector<Standing> standings_;  // by thread
-  std::unique_ptr<std::barrier<>> barrier_;
+  std::vector<Turn> turns_;    // of two windows that are played at once
+  TimePs lookahead_ = kNever;  // least time that a packet takes from one process to another
+  std::uint32_t threads_;      // that were asked for
+  Standings standings_;
   std::size_t next_change_ = 0;  // of the network's
   bool failed_ = false, over_ = false, too_long_ = false;
   bool reached_ = false;  // the time until which it was to run

@@ -8,7 +8,7 @@
 namespace genie::twin {
 
 TimePs Simulator::next() {
-  TimePs next = next_change_ < network_->changes.size() ? network_->changes[next_change_].time : kNever;
+  TimePs next = next_change_time();
   for (std::uint32_t thread = 0; thread < schedule_.threads(); ++thread) {
     const Calendar& calendar = schedule_.calendar(thread);
     const std::uint64_t window = calendar.next();

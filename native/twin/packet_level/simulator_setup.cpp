@@ -105,7 +105,6 @@ void Simulator::plan_sources() {
   schedule_.plan(sources, timer_source_ + static_cast<std::uint32_t>(queue_pairs_.size()), later_source_,
                  std::move(thread_of_process), threads, lookahead_);
   standings_.resize(threads);
-  barrier_ = std::make_unique<std::barrier<>>(threads);
   links_.attach(process_of_node_);
 }
 
