@@ -75,7 +75,8 @@ TWIN = {
     "twin/fabric": {"core", "roce", "walker"},
     "twin/network": {"core", "congestion", "roce", "twin/kernel", "twin/fabric"},
     "twin/levels": {*PURE, "twin/kernel", "twin/fabric"},
-    "twin/packet_level": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/levels"},
+    "twin/host": {*PURE, "twin/kernel", "twin/fabric", "twin/network"},
+    "twin/packet_level": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/host", "twin/levels"},
 }
 NATIVE: dict[str, set[str]] = {
     **PURE,
