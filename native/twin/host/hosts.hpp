@@ -57,7 +57,7 @@ class Hosts {
   // Walkers take what has come at this instant.
   void walk(Process& process) { ranks_.walk(process, *this); }
 
-  // What links tell hosts, as Links::arrive has it.
+  // Receives for hosts, as Links::arrive asks for it.
   struct Arrivals {
     Hosts& hosts;
     Process& process;
@@ -76,7 +76,7 @@ class Hosts {
   // Links that are down on the ways of a queue pair that gave up, each cable once, added to `dead`.
   void add_dead_links(std::uint32_t queue_pair, std::vector<std::uint32_t>& dead) const;
 
-  // What ranks ask for, see RankDriver.
+  // Performs for ranks, as RankDriver asks for it.
   void post(Process& process, std::int32_t rank, const Operation& operation);
   void send(Process& process, std::uint32_t queue_pair);
   void notify(Process& process, std::uint32_t queue_pair);

@@ -76,8 +76,8 @@ class QueuePairs {
   }
   // The routes of a queue pair and of its answers.
   std::vector<std::uint32_t> routes_of(std::uint32_t id) const;
-  // What congestion control lets a pair's queue pairs send together, at most what their ports can. `first`:
-  // of the pair.
+  // The rate at which congestion control lets a pair's queue pairs send together, at most that of their
+  // ports. `first`: of the pair.
   std::int64_t allowed_bps(std::uint32_t first, const Nics& nics, const Links& links, TimePs now) const;
 
  private:

@@ -51,7 +51,7 @@ class RankEvents {
     heap_.pop_back();
     return first;
   }
-  // What a popped event delayed, once.
+  // Takes the completion or operation that a popped event delayed, once.
   Completion take_completion(const Event& event) {
     assert(event.kind == Kind::kCompletion);
     unused_.push_back(event.place);

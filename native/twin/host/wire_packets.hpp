@@ -3,7 +3,7 @@
 #include "core/clear_to_send.hpp"
 #include "roce/opcode.hpp"
 #include "roce/types.hpp"
-#include "twin/network/packet.hpp"
+#include "twin/port/packet.hpp"
 
 namespace genie::twin {
 

@@ -79,7 +79,7 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
   return count;
 }
 
-// What happens to the network until `now`, while everything stands at that time.
+// Makes the changes of the network until `now`, while everything stands at that time.
 void Simulator::apply_changes(TimePs now) {
   bool reroutes = false;
   for (; next_change_time() <= now; ++next_change_) {

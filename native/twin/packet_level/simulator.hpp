@@ -52,7 +52,7 @@ class Simulator {
   bool done() const;
   // How many of the packets of the plan's messages have been sent: 0 to 1.
   double share_done();
-  // What failed or what is being waited for, one line each; empty when all is done.
+  // Failures, or what ranks wait for, one line each; empty when all is done.
   std::vector<std::string> problems() const;
   // Links that are down on the ways of connections that gave up.
   std::vector<std::uint32_t> dead_links() const;

@@ -1,4 +1,4 @@
-// What a simulation has come to: of all processes together.
+// Results of a simulation, of all processes together.
 #include <algorithm>
 #include <utility>
 

@@ -1,4 +1,4 @@
-// What is settled before the first event: processes, threads, and the sources of events.
+// Set-up before the first event: processes, threads, and the sources of events.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -30,12 +30,12 @@ void Simulator::divide() {
 std::vector<std::uint32_t> Simulator::share_out() const {
   const auto hosts = static_cast<std::uint32_t>(network_->hosts);
   const auto threads = std::clamp<std::uint32_t>(threads_, 1, std::max(1u, processes_.count()));
-  constexpr std::uint32_t kNobody = ~std::uint32_t{0};
-  std::vector<std::uint32_t> thread_of(processes_.count(), kNobody);
+  constexpr std::uint32_t kNoThread = ~std::uint32_t{0};
+  std::vector<std::uint32_t> thread_of(processes_.count(), kNoThread);
   std::vector<std::uint64_t> load(threads, 0);
   for (std::uint32_t host = 0; host < hosts; ++host) {
     std::uint32_t& thread = thread_of[processes_.number_of(static_cast<std::int32_t>(host))];
-    if (thread == kNobody) thread = static_cast<std::uint32_t>(std::uint64_t{host} * threads / hosts);
+    if (thread == kNoThread) thread = static_cast<std::uint32_t>(std::uint64_t{host} * threads / hosts);
   }
   std::vector<std::vector<std::uint32_t>> beside(processes_.count());
   for (std::uint32_t link = 0; link < links_.links(); ++link)
@@ -45,11 +45,11 @@ std::vector<std::uint32_t> Simulator::share_out() const {
     changed = false;
     const std::vector<std::uint32_t> before = thread_of;
     for (std::uint32_t process = 0; process < thread_of.size(); ++process) {
-      if (before[process] != kNobody) continue;
+      if (before[process] != kNoThread) continue;
       std::vector<std::uint32_t> votes(threads, 0);
       std::uint32_t known = 0;
       for (const std::uint32_t other : beside[process]) {
-        if (before[other] == kNobody) continue;
+        if (before[other] == kNoThread) continue;
         ++votes[before[other]];
         ++known;
       }
@@ -64,7 +64,7 @@ std::vector<std::uint32_t> Simulator::share_out() const {
       changed = true;
     }
   }
-  for (std::uint32_t& thread : thread_of) thread = thread == kNobody ? 0 : thread;
+  for (std::uint32_t& thread : thread_of) thread = thread == kNoThread ? 0 : thread;
   return thread_of;
 }
 

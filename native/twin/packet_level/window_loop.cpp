@@ -104,9 +104,9 @@ bool Simulator::WindowLoop::play_until(std::uint64_t window, TimePs time) {
   return in_time;
 }
 
-// What a region does in a window is felt in others in the second after it at the earliest: switches are
-// between them. So each plays both windows while its state is near, when those switches have played the
-// first, and they play the second after it.
+// An effect of a region reaches others in the second window after it at the earliest: switches are between
+// them. So each region plays both windows while its state is near, when those switches have played the first,
+// and they play the second after it.
 void Simulator::WindowLoop::play_two(std::uint64_t window) {
   bool in_time = true;
   for (const Turn& turn : simulator_.turns_) {
