@@ -1,4 +1,4 @@
-// What frames have beside their payload, as RoCEv2 or as another model has it.
+// Bytes of frames beside their payload, as RoCEv2 or as another model has it.
 #pragma once
 #include <cstdint>
 

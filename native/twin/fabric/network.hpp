@@ -64,7 +64,7 @@ struct Routes {
   std::vector<std::int32_t> last_hops;
 };
 
-// What happens to a link at a time, or which routes hold from then on.
+// A change of a link at a time, or the routes that hold from then on.
 struct Change {
   enum class Kind : std::uint8_t { kDown, kUp, kRate, kRoutes };
   TimePs time = 0;
@@ -143,7 +143,7 @@ struct Network {
 
   std::int32_t links() const { return static_cast<std::int32_t>(link_source.size()); }
 
-  // What is wrong with the arrays, or "".
+  // The first fault of the arrays, or "".
   std::string check() const {
     const std::size_t count = link_source.size();
     if (link_target.size() != count || link_rate_bps.size() != count || link_delay_ps.size() != count ||

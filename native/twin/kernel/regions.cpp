@@ -112,7 +112,7 @@ Regions regions_of(std::int32_t hosts, std::int32_t nodes, const std::vector<Cab
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
     for (std::size_t own = joined.size(); own-- > 0;) {
-      // What is above comes last.
+      // Nodes above a region come last.
       const auto first = static_cast<std::uint32_t>(joined[own][index(a)]),
                  second = static_cast<std::uint32_t>(joined[own][index(b)]);
       if (first != second) return first < second;

@@ -1,5 +1,5 @@
-// Which nodes of a network are one logical process, how processes are numbered, and who plays when two
-// windows are played at once. See ARCHITECTURE.md, "Two windows while state is near".
+// Regions: which nodes of a network are one logical process, how processes are numbered, and in what order
+// they play two windows at once. See ARCHITECTURE.md, "Two windows while state is near".
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -24,8 +24,8 @@ struct Regions {
 
 // Hosts are the first nodes. A region of tier t is what nodes up to t links from the nearest host
 // join; others are reached by nodes of higher tiers alone. Processes of a region follow one another,
-// whatever its tier: first smaller regions in it, then what joins them. In the order of `turns` nobody
-// plays a window before all its neighbours have played the one before.
+// whatever its tier: first smaller regions in it, then what joins them. In the order of `turns` no
+// process plays a window before all its neighbours have played the one before.
 Regions regions_of(std::int32_t hosts, std::int32_t nodes, const std::vector<Cable>& cables);
 
 }  // namespace genie::twin

@@ -1,5 +1,5 @@
 // Circuits of an optical switch: two hosts that exchange messages need one, a host has room for a few, and
-// setting one up takes time. One that nobody uses stays until its room is needed, the longest unused first.
+// setting one up takes time. An unused one stays until its room is needed, the longest unused first.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -38,8 +38,8 @@ class Circuits {
     return number - 1;
   }
 
-  // Somebody wants to send. True: it is up. Otherwise granted(circuit, time) has told or will tell when it
-  // is.
+  // A queue pair has something to send. True: the circuit is up. Otherwise granted(circuit, time) has told or
+  // will tell when it is.
   template <class Granted>
   bool take(std::uint32_t circuit, TimePs now, Granted granted) {
     Circuit& own = circuits_[circuit];

@@ -139,7 +139,7 @@ void FlowSimulator::set_path(std::uint32_t id) {
   own.shares = shares_of(own);
   std::vector<LinkShare> shared;
   for (const LinkShare& part : own.shares) {
-    // What has no limit is shared without one, but it may fail.
+    // A link without a limit needs no sharing, but it may fail.
     if (part.link >= rate_bps_.size() || rate_bps_[part.link] != 0 || !network_->changes.empty() ||
         (network_->nic.limits_ports() && network_->nic.is_port(part.link)))
       shared.push_back(part);

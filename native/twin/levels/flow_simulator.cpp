@@ -288,14 +288,14 @@ void FlowSimulator::settle() {
   });
 }
 
-// What has left until now is no longer to be sent.
+// Bytes that have left until now need not be sent any more.
 void FlowSimulator::flowed(QueuePair& own) const {
   const auto time = static_cast<double>(now_ - own.since);
   if (time > 0) own.left_bytes = std::max(0.0, own.left_bytes - own.rate * time);
   own.since = now_;
 }
 
-// What happens to the network until now; queue pairs go by the routes that hold now.
+// Makes the changes of the network until now; queue pairs go by the routes that hold then.
 void FlowSimulator::apply_changes() {
   bool reroutes = false;
   for (; next_change_ < network_->changes.size() && network_->changes[next_change_].time <= now_;
