@@ -8,7 +8,7 @@ namespace genie::twin {
 
 std::vector<std::uint32_t> Links::deadlock() const {
   const auto is_stuck = [&](std::uint32_t link, unsigned priority) {
-    return (ports_[link].waiting & ports_[link].paused & (1u << priority)) != 0;
+    return ports_[link].is_paused(priority) && (ports_[link].waiting >> priority & 1) != 0;
   };
   // From a stuck port to those of the next switch in which its packets are stuck.
   const auto waits_for = [&](std::uint32_t link, unsigned priority) {

@@ -89,8 +89,7 @@ void Links::lift_pauses(std::uint32_t number, TimePs now) {
       revoke_pause(queue.at(place));
   }
   for (std::uint32_t own = 0; own < kPauseClass; ++own) {
-    if ((ports_[back].paused >> own & 1) == 0) continue;
-    paused_by(pause_frame(own, false), number, now);
+    if (ports_[back].is_paused(own)) paused_by(pause_frame(own, false), number, now);
   }
 }
 

@@ -201,19 +201,19 @@ bool Links::trim(const Packet& packet, std::uint32_t ingress, std::uint32_t numb
 // The next start of a port has an event.
 void Links::expect_start(const Port& port, std::uint32_t number, TimePs now) {
   const std::uint32_t source = count_ + number;
-  if ((port.waiting & ~port.paused) != 0 && schedule_->time_of(source) == kNever)
+  if (port.ready() != 0 && schedule_->time_of(source) == kNever)
     schedule_->set(source, std::max(port.free, now));
 }
 
 // Packets that have started before `now`. Apart from its callers, which mostly find none.
 [[gnu::noinline]] void Links::drain(Port& port, std::uint32_t number, TimePs now) {
-  while (port.free < now && (port.waiting & ~port.paused) != 0) start_next(port, number);
+  while (port.free < now && port.ready() != 0) start_next(port, number);
 }
 
 void Links::starts(std::uint32_t number, TimePs now) {
   assert(number < count_);
   Port& port = ports_[number];
-  while (port.free <= now && (port.waiting & ~port.paused) != 0) start_next(port, number);
+  while (port.free <= now && port.ready() != 0) start_next(port, number);
   schedule_->set(count_ + number, kNever);
   if (has_start_events(port)) expect_start(port, number, now);
 }
@@ -232,7 +232,7 @@ TimePs Links::finish(std::uint32_t process, TimePs end) {
       waiting.pop_back();
       continue;
     }
-    if ((port.waiting & ~port.paused) != 0) next = std::min(next, port.free);
+    if (port.ready() != 0) next = std::min(next, port.free);
     ++at;
   }
   return next;

@@ -288,7 +288,7 @@ class Links {
   bool has_tokens(Port& port, std::uint32_t number) const;
   // Strict classes from the highest; then weighted ones.
   std::uint32_t next_class(Port& port, std::uint32_t number) {
-    const unsigned ready = port.waiting & ~unsigned{port.paused}, strict = ready & network_->strict_classes;
+    const unsigned ready = port.ready(), strict = ready & network_->strict_classes;
     if (strict != 0) return highest_class(strict);
     return next_weighted(port, number, ready);
   }

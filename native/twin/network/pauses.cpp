@@ -57,15 +57,14 @@ bool Links::paused_by(const Packet& frame, std::uint32_t number, TimePs now) {
   assert(priority < kPauseClass);
   Port& port = ports_[other];
   if (port.waiting != 0) drain(port, other, now);
-  const auto bit = static_cast<std::uint8_t>(1u << priority);
   if (pauses(frame)) {
-    port.paused |= bit;
+    port.pause(priority);
   } else {
-    port.paused &= static_cast<std::uint8_t>(~bit);
-    if ((port.waiting & bit) != 0) port.free = std::max(port.free, now);
+    port.resume(priority);
+    if ((port.waiting >> priority & 1) != 0) port.free = std::max(port.free, now);
   }
   if (has_start_events(port)) expect_start(port, other, now);
-  return (port.paused & bit) == 0;
+  return !port.is_paused(priority);
 }
 
 }  // namespace genie::twin

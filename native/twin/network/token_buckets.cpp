@@ -9,8 +9,7 @@ namespace genie::twin {
 
 // Whether the packet that is next may leave when its port is free; otherwise the port is free when it may.
 bool Links::has_tokens(Port& port, std::uint32_t number) const {
-  const auto ready = static_cast<std::uint8_t>(port.waiting & ~port.paused);
-  const auto strict = static_cast<std::uint8_t>(ready & network_->strict_classes);
+  const unsigned ready = port.ready(), strict = ready & network_->strict_classes;
   // The highest strict class's; the longest of the others, any of which may be next.
   std::uint32_t wire_bytes = 0;
   for (unsigned left = strict != 0 ? std::bit_floor(strict) : ready; left != 0; left &= left - 1) {

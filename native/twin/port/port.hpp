@@ -46,6 +46,11 @@ struct alignas(64) Port {
     kCutThrough = 64,  // its target forwards what it has the header of
     kBucket = 128,     // a token bucket
   };
+  // Bit of each class that waits and is not paused.
+  unsigned ready() const { return waiting & ~unsigned{paused}; }
+  bool is_paused(std::uint32_t priority) const { return (paused >> priority & 1) != 0; }
+  void pause(std::uint32_t priority) { paused |= static_cast<std::uint8_t>(1u << priority); }
+  void resume(std::uint32_t priority) { paused &= static_cast<std::uint8_t>(~(1u << priority)); }
   bool is(unsigned any) const { return (flags & any) != 0; }
   void set(Flag flag) { flags |= flag; }
   void clear(Flag flag) { flags &= static_cast<std::uint8_t>(~flag); }
