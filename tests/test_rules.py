@@ -73,9 +73,11 @@ PURE = {"core": set(), "congestion": {"core"}, "walker": {"core"}, "roce": {"cor
 TWIN = {
     "twin/kernel": {"core"},
     "twin/fabric": {"core", "roce", "walker"},
-    "twin/network": {"core", "congestion", "roce", "twin/kernel", "twin/fabric"},
+    "twin/port": {"core", "congestion", "roce", "twin/kernel", "twin/fabric"},
+    "twin/network": {"core", "congestion", "roce", "twin/kernel", "twin/fabric", "twin/port"},
     "twin/levels": {*PURE, "twin/kernel", "twin/fabric"},
-    "twin/packet_level": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/levels"},
+    "twin/host": {*PURE, "twin/kernel", "twin/fabric", "twin/port", "twin/network"},
+    "twin/packet_level": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/host", "twin/levels"},
 }
 NATIVE: dict[str, set[str]] = {
     **PURE,

@@ -166,7 +166,7 @@ class IdleNetwork:
 
 
 def _cuts_through(network: Network, link: int) -> bool:
-    """As native/twin/network/link_changes.cpp: no port of the switch at the link's end may run dry."""
+    """As native/twin/network/cut_through.cpp: no port of the switch at the link's end may run dry."""
     node, rate = network.dst_node[link], network.rate_bps[link]
     ports = np.flatnonzero(network.src_node == node)
     slow_enough = (network.rate_bps[ports] > 0) & (network.rate_bps[ports] <= rate)

@@ -6,6 +6,7 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -48,6 +49,7 @@ class Calendar {
   }
   // On to a window, not after the next.
   void enter(std::uint64_t window) {
+    assert(window >= window_);
     window_ = window;
     while (far_.next_time() != kNever && window_of(far_.next_time()) - window_ < kWindows) {
       const std::uint32_t process = far_.next_source();
@@ -137,6 +139,7 @@ class Schedule {
 
   // The source's event is at `time`; kNever: it has none. Its process need not be told.
   void set(std::uint32_t source, TimePs time) {
+    assert(source < places_.size());
     trees_[places_[source].process].set(places_[source].at, time);
   }
   // The same, from another process of the same thread.
@@ -146,6 +149,7 @@ class Schedule {
   }
   // A process has something to do at `time`.
   void wake(std::uint32_t process, TimePs time) {
+    assert(process < trees_.size());
     calendars_[thread_of_process_[process]].wake(process, time);
   }
   // A process has done what there was in this window; next it has something to do at its next event or at

@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -28,6 +29,7 @@ class TournamentTree {
 
   // The source's event is at `time`; kNever: it has none.
   void set(std::uint32_t source, TimePs time) {
+    assert(place_of(source) < nodes_.size());
     const std::uint32_t base = source < often_ ? 0 : others_at();
     Node* const nodes = nodes_.data() + base;
     std::uint64_t at = place_of(source) - base, winner = source;

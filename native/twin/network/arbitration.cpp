@@ -1,18 +1,20 @@
 #include "twin/network/arbitration.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/mix.hpp"
 
 namespace genie::twin {
 
-// Those that arrive at one instant, the first of which is at `first`; the place after them. Whose input was
-// served longest ago goes first, so that trains in step keep their order. Among packets that a rate has let
-// go those meet by chance that did not come together before: the seed draws who is first.
+// Those that arrive at one instant, the first of which is at `first`; the place after them. The input that
+// was served longest ago goes first, so that trains in step keep their order. Among packets that a rate has
+// let go those meet by chance that did not come together before: the seed draws who is first.
 [[gnu::noinline]] std::size_t InputOrder::take_turns(ArrivalBatch& batch, std::size_t first,
                                                      std::size_t count, unsigned number_bits,
                                                      std::uint64_t seed) {
   std::uint64_t* const keys = batch.keys.data();
+  assert(first < count && count <= batch.arrivals.size());
   const std::uint64_t number_mask = (std::uint64_t{1} << number_bits) - 1;
   std::vector<Contender>& turns = batch.turns;
   turns.clear();

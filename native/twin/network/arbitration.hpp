@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "twin/network/packet.hpp"
+#include "twin/port/packet.hpp"
 
 namespace genie::twin {
 

@@ -1,19 +1,13 @@
 #include "twin/network/links.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "core/index.hpp"
-#include "core/mix.hpp"
-#include "twin/fabric/frames.hpp"
+#include "twin/port/trimming.hpp"
 
 namespace genie::twin {
-namespace {
-
-// A pause frame has the Ethernet header and FCS in it that the frame overhead counts.
-constexpr std::uint32_t kPauseBytes = 64, kFramingBytes = 18;
-
-}  // namespace
 
 Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
     : network_(&network),
@@ -21,25 +15,20 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
       schedule_(&schedule),
       seed_(seed),
       count_(static_cast<std::uint32_t>(network.links() + network.hosts)),
-      buffers_(network, count_) {
+      buffers_(network, count_),
+      counters_(count_),
+      marker_(network.link_ecn, seed),
+      errors_(count_, seed),
+      sizes_(network) {
   const std::size_t cables = network.link_source.size(), hosts = index(network.hosts);
   ports_.resize(count_);
   inbound_.resize(count_);
   targets_.resize(count_);
-  counters_.resize(count_);
   buckets_.resize(count_);
   round_robins_.resize(count_);
-  lost_.resize(count_);
   ports_of_node_.resize(index(network.nodes));
   balancers_.reserve(index(network.nodes));
   for (std::int32_t node = 0; node < network.nodes; ++node) balancers_.emplace_back(node);
-  for (unsigned opcode = 0; opcode < header_bytes_.size(); ++opcode)
-    header_bytes_[opcode] =
-        static_cast<std::uint16_t>(frame_header_bytes(network, static_cast<roce::Opcode>(opcode)));
-  const std::uint32_t pause =
-      kPauseBytes + std::max(network.frame_overhead_bytes, kFramingBytes) - kFramingBytes;
-  header_bytes_[static_cast<std::uint8_t>(kPauseOpcode)] =
-      static_cast<std::uint16_t>(network.pause_bytes != 0 ? network.pause_bytes : pause);
   for (std::uint32_t number = 0; number < cables; ++number) {
     Port& port = ports_[number];
     const std::int32_t target = network.link_target[number], source = network.link_source[number];
@@ -70,21 +59,21 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   for (std::uint32_t number = 0; number < cables; ++number) {
     Port& port = ports_[number];
     if (const std::int64_t burst = network.link_burst_bytes[number]; burst > 0 && port.rate_bps > 0) {
-      port.flags |= kBucket;
+      port.set(Port::kBucket);
       buckets_[number].burst = serialisation_ps(burst, port.rate_bps);
     }
     set_cut_through(number);
   }
-  for (std::uint32_t number = 0; number < network.link_errors.size(); ++number)
-    set_errors(number, network.link_errors[number]);
+  for (std::uint32_t number = 0; number < network.link_errors.size(); ++number) {
+    if (errors_.set(number, network.link_errors[number])) ports_[number].set(Port::kErrors);
+  }
 }
 
 TimePs Links::lookahead(std::uint32_t number) const {
-  const std::uint16_t least = *std::min_element(header_bytes_.begin(), header_bytes_.end());
+  const std::uint32_t least = sizes_.least();
   const Port& port = ports_[number];
-  if ((port.flags & kBucket) != 0) return port.delay;
-  const std::uint32_t read =
-      (port.flags & kCutThrough) != 0 ? std::min<std::uint32_t>(least, kHeaderBytes) : least;
+  if (port.is(Port::kBucket)) return port.delay;
+  const std::uint32_t read = port.is(Port::kCutThrough) ? std::min(least, kHeaderBytes) : least;
   return port.delay + serialisation(port, read);
 }
 
@@ -95,15 +84,15 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
   inputs_.assign(schedule_->processes(), {});
   batches_.resize(schedule_->threads());
   arenas_.resize(schedule_->threads());
-  mailboxes_.resize(std::size_t{schedule_->threads()} * schedule_->threads());
+  mailboxes_.resize(schedule_->threads());
   for (std::uint32_t number = 0; number < count_; ++number) {
     Port& port = ports_[number];
     port.process = process_of_node[index(port.node)];
     port.target_process = process_of_node[index(targets_[number])];
     port.thread = schedule_->thread_of(port.process);
-    if (port.process == port.target_process) port.flags |= kInside;
+    if (port.process == port.target_process) port.set(Port::kInside);
     if (targets_[number] >= network_->hosts && nodes[port.target_process] == 1) {
-      port.flags |= kToSwitch;
+      port.set(Port::kToSwitch);
       inputs_[port.target_process].add(number);
     }
   }
@@ -117,15 +106,14 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
     far.flags = port.flags;
     far.to_host = port.to_host;
     ports_.push_back(std::move(far));
-    ports_[number].flags |= kAbroad;
+    ports_[number].set(Port::kAbroad);
   }
 }
 
 LinkCounters Links::totals(std::uint32_t number) const {
-  LinkCounters counters = counters_[number];
-  counters.dropped += lost_[number].packets;
-  counters.dropped_bytes += lost_[number].bytes;
-  if (!errors_.empty()) counters.replays = errors_[number].replays;
+  LinkCounters counters = counters_.of(number);
+  counters.marked = marker_.marked(number);
+  counters.replays = errors_.replays(number);
   counters.paused_ps = buffers_.paused_ps(number);
   counters.packets = ports_[number].packets;
   counters.bytes = ports_[number].bytes;
@@ -137,14 +125,14 @@ LinkCounters Links::totals(std::uint32_t number) const {
 LinkCounters Links::look(std::uint32_t number, TimePs now) {
   Port& port = ports_[number];
   LinkCounters counters = totals(number);
-  if (port.free > now && (port.flags & (kDown | kBucket)) == 0) {
+  if (port.free > now && !port.is(Port::kDown | Port::kBucket)) {
     TimePs left = port.free - now;
-    if ((port.flags & kErrors) != 0) left = std::min(left, errors_[number].time);  // of its last sending
+    if (port.is(Port::kErrors)) left = std::min(left, errors_.sending_time(number));  // of its last sending
     counters.bytes -=
         std::min(counters.bytes, static_cast<std::uint64_t>(congestion::bytes_in(port.rate_bps, left)));
   }
   counters.paused_ps += buffers_.pausing_ps(number, now);
-  counters_[number].longest_queue_bytes = counters.longest_queue_bytes;
+  counters_.keep_longest(number, counters.longest_queue_bytes);
   counters.longest_queue_bytes = std::exchange(port.longest_bytes, 0);
   return counters;
 }
@@ -166,26 +154,20 @@ void Links::fit(const Port& port, PriorityQueue& queue) {
 // ----------------------------------------------------------------------------------------------------
 
 void Links::post(const Port& port, std::uint32_t number, const Packet& packet, TimePs arrival) {
-  const std::uint32_t from = schedule_->thread_of(port.process),
-                      to = schedule_->thread_of(port.target_process);
-  std::vector<RemotePacket>& packets = mailboxes_[from * schedule_->threads() + to].packets;
-  packets.push_back({number, packet});
-  packets.back().packet.arrival = arrival;
+  mailboxes_.post(schedule_->thread_of(port.process), schedule_->thread_of(port.target_process), number,
+                  packet, arrival);
 }
 
 void Links::take_mail(std::uint32_t thread) {
-  for (std::uint32_t from = 0; from < schedule_->threads(); ++from) {
-    std::vector<RemotePacket>& packets = mailboxes_[from * schedule_->threads() + thread].packets;
-    for (const RemotePacket& remote : packets) {
-      Port& port = ports_[inbound_[remote.link]];
-      if ((port.flags & kErrors) != 0 && remote.packet.connection == kPauseFrame) {
-        put_before(port, remote.link, remote.packet, remote.packet.arrival);
-      } else {
-        put_on_wire(port, remote.link, remote.packet, remote.packet.arrival);
-      }
+  mailboxes_.take(thread, [&](std::uint32_t link, const Packet& packet) {
+    Port& port = ports_[inbound_[link]];
+    assert(port.thread == thread);
+    if (port.is(Port::kErrors) && is_pause_frame(packet)) {
+      put_before(port, link, packet, packet.arrival);
+    } else {
+      put_on_wire(port, link, packet, packet.arrival);
     }
-    packets.clear();
-  }
+  });
 }
 
 // -- ports
@@ -197,7 +179,7 @@ void Links::wait(Port& port, std::uint32_t number, const Packet& packet, std::ui
   const std::int64_t before =
       packet.trimmed != 0 ? port.queues[packet.priority].waiting_bytes : port.waiting_bytes;
   const bool full = port.buffer_bytes >= 0 && before + wire_bytes > port.buffer_bytes;
-  if (const bool down = (port.flags & kDown) != 0;
+  if (const bool down = port.is(Port::kDown);
       down || full ||
       (buffers_.is_shared(port.node) && !admit(port.node, ingress, packet.priority, wire_bytes, now))) {
     if (down || !network_->trims || !trim(packet, ingress, number, now)) drop(number, packet, wire_bytes);
@@ -208,21 +190,30 @@ void Links::wait(Port& port, std::uint32_t number, const Packet& packet, std::ui
   if (has_start_events(port)) expect_start(port, number, now);
 }
 
+// A packet for which there is no room goes on as its header; false where that is of no use.
+bool Links::trim(const Packet& packet, std::uint32_t ingress, std::uint32_t number, TimePs now) {
+  if (!can_be_trimmed(packet)) return false;
+  counters_.trim(number);
+  forward(trimmed_header(packet, network_->control_class), ingress, number, now);
+  return true;
+}
+
 // The next start of a port has an event.
 void Links::expect_start(const Port& port, std::uint32_t number, TimePs now) {
   const std::uint32_t source = count_ + number;
-  if ((port.waiting & ~port.paused) != 0 && schedule_->time_of(source) == kNever)
+  if (port.ready() != 0 && schedule_->time_of(source) == kNever)
     schedule_->set(source, std::max(port.free, now));
 }
 
 // Packets that have started before `now`. Apart from its callers, which mostly find none.
 [[gnu::noinline]] void Links::drain(Port& port, std::uint32_t number, TimePs now) {
-  while (port.free < now && (port.waiting & ~port.paused) != 0) start_next(port, number);
+  while (port.free < now && port.ready() != 0) start_next(port, number);
 }
 
 void Links::starts(std::uint32_t number, TimePs now) {
+  assert(number < count_);
   Port& port = ports_[number];
-  while (port.free <= now && (port.waiting & ~port.paused) != 0) start_next(port, number);
+  while (port.free <= now && port.ready() != 0) start_next(port, number);
   schedule_->set(count_ + number, kNever);
   if (has_start_events(port)) expect_start(port, number, now);
 }
@@ -236,12 +227,12 @@ TimePs Links::finish(std::uint32_t process, TimePs end) {
     drain(port, number, end);
     if (port.waiting == 0) {
       trim_rings(port);
-      port.flags &= static_cast<std::uint8_t>(~kListed);
+      port.clear(Port::kListed);
       waiting[at] = waiting.back();
       waiting.pop_back();
       continue;
     }
-    if ((port.waiting & ~port.paused) != 0) next = std::min(next, port.free);
+    if (port.ready() != 0) next = std::min(next, port.free);
     ++at;
   }
   return next;
@@ -255,34 +246,21 @@ void Links::trim_rings(Port& port) {
   }
 }
 
-// Whether the packet that is next may leave when its port is free; otherwise the port is free when it may.
-bool Links::has_tokens(Port& port, std::uint32_t number) const {
-  const auto ready = static_cast<std::uint8_t>(port.waiting & ~port.paused);
-  const auto strict = static_cast<std::uint8_t>(ready & network_->strict_classes);
-  // The highest strict class's; the longest of the others, any of which may be next.
-  std::uint32_t wire_bytes = 0;
-  for (unsigned left = strict != 0 ? std::bit_floor(strict) : ready; left != 0; left &= left - 1) {
-    const PriorityQueue& queue = port.queues[static_cast<unsigned>(std::countr_zero(left))];
-    wire_bytes = std::max(wire_bytes, wire_bytes_of(queue.at(queue.flying)));
-  }
-  const TimePs at = buckets_[number].start(port.free, serialisation(port, wire_bytes));
-  return std::exchange(port.free, at) == at;
-}
-
 void Links::start_next(Port& port, std::uint32_t number) {
-  if ((port.flags & kBucket) != 0 && !has_tokens(port, number)) return;
+  if (port.is(Port::kBucket) && !has_tokens(port, number)) return;
   const std::uint32_t own = next_class(port, number);
   PriorityQueue& queue = port.queues[own];
   Packet& packet = queue.at(queue.flying);
   const std::uint32_t wire_bytes = wire_bytes_of(packet);
   queue.fetch(queue.flying + 2);
+  assert(queue.waiting > 0 && queue.waiting_bytes >= wire_bytes);
   queue.waiting_bytes -= wire_bytes;
   port.waiting_bytes -= wire_bytes;
   if (--queue.waiting == 0) port.waiting &= static_cast<std::uint8_t>(~(1u << own));
   const TimePs at = port.free;
-  if (packet.connection != kPauseFrame) {
+  if (!is_pause_frame(packet)) {
     if (packet.ect != 0 && queue.waiting_bytes > port.unmarked_bytes &&
-        is_marked(number, port, queue.waiting_bytes))
+        marker_.mark(number, queue.waiting_bytes))
       packet.ce = 1;
     if (buffers_.is_shared(port.node)) release(port.node, ingress_of(packet), own, wire_bytes, at);
   }
@@ -292,7 +270,7 @@ void Links::start_next(Port& port, std::uint32_t number) {
   if (arrival == kNever) [[unlikely]]
     return lose_waiting(number, queue, wire_bytes);
   ++queue.flying;
-  if ((port.flags & kAbroad) != 0) {
+  if (port.is(Port::kAbroad)) {
     post(port, number, packet, arrival);
     return queue.pop();
   }
@@ -322,19 +300,6 @@ std::uint32_t Links::choose(Packet& packet, std::uint32_t ingress, TimePs now) {
     if (ports_[link].waiting != 0) drain(ports_[link], link, now);
     return backlog(ports_[link], now);
   });
-}
-
-// Marks as its queue is when a packet leaves it: RED between two thresholds, always above the upper one.
-bool Links::is_marked(std::uint32_t number, Port& port, std::int64_t queued) {
-  const EcnProfile& profile = network_->link_ecn[number];
-  if (queued <= profile.maximum_bytes) {
-    const std::uint64_t drawn = mixed(seed_ ^ mixed(std::uint64_t{number} << 32 ^ ++port.marks_drawn));
-    const double chance = profile.chance_at_maximum * static_cast<double>(queued - profile.minimum_bytes) /
-                          static_cast<double>(profile.maximum_bytes - profile.minimum_bytes);
-    if (static_cast<double>(drawn >> 11) * 0x1p-53 >= chance) return false;
-  }
-  ++counters_[number].marked;
-  return true;
 }
 
 }  // namespace genie::twin

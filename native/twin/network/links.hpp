@@ -3,18 +3,17 @@
 // A directed link is the output port of its source. Packets of a class (data, control, pause frames) lie in
 // one ring: first those on the wire, by arrival, then those that wait; to start is to move on the line
 // between. A packet that finds its port free starts at once. Nothing else happens when a waiting packet
-// starts than that it leaves the switch's buffer: starts are therefore worked out late, in order, whenever
-// somebody looks at the port, at the latest at the end of a window, and cost no event of their own. Arrivals
-// at an instant come before starts.
+// starts than that it leaves the switch's buffer: starts are therefore worked out late, in order, whenever an
+// arrival or a pause looks at the port, at the latest at the end of a window, and cost no event of their own.
+// Arrivals at an instant come before starts.
 //
 // Two kinds of ports have events for starts: links inside a process, whose packets may arrive in
-// the same window, and ports of a switch that pauses somebody. Thresholds of a shared buffer first use upper
+// the same window, and ports of a switch that pauses a sender. Thresholds of a shared buffer first use upper
 // bounds (what has left but has not been worked out still counts); when these reach a threshold, all ports of
 // the switch are worked out.
 #pragma once
 #include <algorithm>
-#include <array>
-#include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,27 +25,25 @@
 #include "twin/kernel/huge_pages.hpp"
 #include "twin/kernel/schedule.hpp"
 #include "twin/network/arbitration.hpp"
-#include "twin/network/deficit_round_robin.hpp"
+#include "twin/network/frame_sizes.hpp"
+#include "twin/network/link_counters.hpp"
 #include "twin/network/load_balancer.hpp"
-#include "twin/network/packet.hpp"
-#include "twin/network/port.hpp"
-#include "twin/network/ring_arena.hpp"
+#include "twin/network/mailboxes.hpp"
+#include "twin/network/path_table.hpp"
 #include "twin/network/shared_buffers.hpp"
-#include "twin/network/telemetry.hpp"
-#include "twin/network/token_bucket.hpp"
+#include "twin/port/class_order.hpp"
+#include "twin/port/ecn_marker.hpp"
+#include "twin/port/error_models.hpp"
+#include "twin/port/packet.hpp"
+#include "twin/port/pause_frame.hpp"
+#include "twin/port/port.hpp"
+#include "twin/port/ring_arena.hpp"
+#include "twin/port/telemetry.hpp"
+#include "twin/port/token_bucket.hpp"
 
 namespace genie::twin {
 
 inline constexpr std::uint32_t kHeaderBytes = 64;  // after which a switch that cuts through knows the way
-inline constexpr std::uint32_t kPauseFrame = ~std::uint32_t{0};        // in place of a connection
-inline constexpr auto kPauseOpcode = static_cast<roce::Opcode>(0xFF);  // none of InfiniBand's
-
-struct LinkCounters {
-  std::uint64_t packets = 0, bytes = 0, dropped = 0, dropped_bytes = 0, marked = 0, trimmed = 0, pauses = 0;
-  std::uint64_t replays = 0;
-  TimePs paused_ps = 0;
-  std::int64_t longest_queue_bytes = 0, queue_bytes = 0;
-};
 
 class Links {
  public:
@@ -63,21 +60,18 @@ class Links {
   void attach(const std::vector<std::uint32_t>& process_of_node);
   bool is_switch(std::uint32_t process) const { return !inputs_[process].links.empty(); }
 
-  // Places of a path's links in `paths`, by which packets find their way.
-  std::uint32_t add_path(const std::vector<std::uint32_t>& path) {
-    const auto first = static_cast<std::uint32_t>(paths_.size());
-    paths_.insert(paths_.end(), path.begin(), path.end());
-    return first;
-  }
+  // Routes of paths, by which packets find their way; see PathTable.
+  std::uint32_t add_path(const std::vector<std::uint32_t>& path) { return paths_.add(path); }
   std::uint32_t link_at(std::uint32_t route) const { return paths_[route]; }
   bool is_path(std::uint32_t route, const std::vector<std::uint32_t>& path) const {
-    return std::equal(path.begin(), path.end(), paths_.begin() + route);  // both end at the same host
+    return paths_.is_at(route, path);
   }
 
   // A host's port begins to send at `now`. The packet's route is its place on `link`.
   void launch(std::uint32_t link, const Packet& packet, std::uint32_t wire_bytes, TimePs now) {
     Port& port = ports_[link];
-    if ((port.flags & kDown) != 0) [[unlikely]]
+    assert(port.node < network_->hosts);
+    if (port.is(Port::kDown)) [[unlikely]]
       return drop(link, packet, wire_bytes);
     start(port, link, packet, wire_bytes, now);
   }
@@ -86,20 +80,14 @@ class Links {
   TimePs occupancy(std::uint32_t link, std::uint32_t wire_bytes, TimePs now) const {
     const Port& port = ports_[link];
     const TimePs time = serialisation(port, wire_bytes);
-    return (port.flags & kBucket) == 0 ? time : buckets_[link].start(now, time) - now;
+    return port.is(Port::kBucket) ? buckets_[link].start(now, time) - now : time;
   }
-  bool has_bucket(std::uint32_t link) const { return (ports_[link].flags & kBucket) != 0; }
-  // Link-level retry, see link_errors.cpp.
-  bool retries(std::uint32_t link) const {
-    return (ports_[link].flags & kErrors) != 0 && errors_[link].round_trip >= 0;
-  }
-  // The next frame of a port that retries is corrupted once more than by chance.
-  void corrupt_next(std::uint32_t link) { ++errors_[link].planned; }
-  // When a port that retries is free of its last frame, replays included.
-  TimePs busy_until(std::uint32_t link) const { return errors_[link].until; }
-  std::uint32_t wire_bytes_of(const Packet& packet) const {
-    return header_bytes_[static_cast<std::uint8_t>(packet.opcode)] + ((packet.payload_bytes + 3u) & ~3u);
-  }
+  bool has_bucket(std::uint32_t link) const { return ports_[link].is(Port::kBucket); }
+  // Link-level retry; see ErrorModels.
+  bool retries(std::uint32_t link) const { return ports_[link].is(Port::kErrors) && errors_.retries(link); }
+  void corrupt_next(std::uint32_t link) { errors_.corrupt_next(link); }
+  TimePs busy_until(std::uint32_t link) const { return errors_.busy_until(link); }
+  std::uint32_t wire_bytes_of(const Packet& packet) const { return sizes_.of(packet); }
   std::uint32_t paused(std::uint32_t link) const { return ports_[link].paused; }  // bit of each class
 
   // By connection: the host at which its packets arrive. For switches that pick a way for each packet.
@@ -115,15 +103,15 @@ class Links {
   [[gnu::always_inline]] inline void arrive(std::uint32_t number, TimePs now, TournamentTree& tree,
                                             std::uint32_t at, Sink& sink) {
     Port& port = ports_[inbound_[number]];
-    Packet packet = take_first(port);
+    Packet packet = port.take_first();
     if (port.flying == 0) {
       tree.set(at, kNever);
     } else {
-      const Packet& next = first_on_wire(port).at(0);
+      const Packet& next = port.first_on_wire().at(0);
       tree.set(at, next.arrival);
       if (port.to_host) sink.coming(next);
     }
-    if (packet.connection == kPauseFrame) {
+    if (is_pause_frame(packet)) {
       if (paused_by(packet, number, now) && port.to_host) sink.resumed(number ^ 1);
     } else if (port.to_host) {
       sink.received(packet);
@@ -146,7 +134,7 @@ class Links {
 
   // Changes of the network at `now`, between windows or at a point of time to which all have come.
   void apply(const Change& change, TimePs now);
-  bool is_down(std::uint32_t link) const { return (ports_[link].flags & kDown) != 0; }
+  bool is_down(std::uint32_t link) const { return ports_[link].is(Port::kDown); }
   const Routes& routes() const { return *routes_; }
 
   LinkCounters totals(std::uint32_t link) const;
@@ -160,52 +148,17 @@ class Links {
   TelemetryPool& telemetry() { return telemetry_; }
 
  private:
-  // Of Port::flags.
-  static constexpr std::uint8_t kErrors = 1;    // corrupts frames, or replays those that a plan corrupts
-  static constexpr std::uint8_t kInside = 2;    // both ends in one process
-  static constexpr std::uint8_t kListed = 4;    // among those that finish() looks at
-  static constexpr std::uint8_t kToSwitch = 8;  // that is a process of its own
-  static constexpr std::uint8_t kAbroad = 16;   // to a process that another thread plays
-  static constexpr std::uint8_t kDown = 32;
-  static constexpr std::uint8_t kCutThrough = 64;             // its target forwards what it has the header of
-  static constexpr std::uint8_t kBucket = 128;                // a token bucket
   static constexpr std::uint32_t kNowhere = kPauseFrame - 2;  // in place of a link: no way is left
-
-  struct RemotePacket {
-    std::uint32_t link;
-    Packet packet;
-  };
-  struct alignas(64) Mailbox {  // from one thread to another, of one window
-    std::vector<RemotePacket> packets;
-  };
 
   TimePs serialisation(const Port& port, std::uint32_t size_bytes) const {
     return port.ps_per_byte != 0 ? TimePs{port.ps_per_byte} * size_bytes
                                  : serialisation_ps(size_bytes, port.rate_bps, network_->serialisation_unit);
   }
 
-  // Which queue's packet arrives first; one is on the wire.
-  static PriorityQueue& first_on_wire(Port& port) {
-    unsigned best = static_cast<unsigned>(std::countr_zero(port.flying));
-    for (unsigned left = port.flying & (port.flying - 1u); left != 0; left &= left - 1) {
-      const auto other = static_cast<unsigned>(std::countr_zero(left));
-      if (port.queues[other].at(0).arrival < port.queues[best].at(0).arrival) best = other;
-    }
-    return port.queues[best];
-  }
-  static Packet take_first(Port& port) {
-    PriorityQueue& queue = first_on_wire(port);
-    const Packet packet = queue.at(0);
-    queue.pop();
-    if (queue.flying == 0) port.flying &= static_cast<std::uint8_t>(~(1u << packet.priority));
-    return packet;
-  }
-
   [[gnu::always_inline]] inline void start(Port& port, std::uint32_t number, const Packet& packet,
                                            std::uint32_t wire_bytes, TimePs at) {
     const TimePs arrival = occupy(port, packet, wire_bytes, at);
-    if ((port.flags & (kAbroad | kErrors)) != 0)
-      return start_apart(port, number, packet, wire_bytes, arrival);
+    if (port.is(Port::kAbroad | Port::kErrors)) return start_apart(port, number, packet, wire_bytes, arrival);
     put_on_wire(port, number, packet, arrival);
   }
   // A packet has started on a link to another thread, or on one that may have corrupted it.
@@ -217,26 +170,24 @@ class Links {
     port.free = at + time;
     ++port.packets;
     port.bytes += wire_bytes;
-    if ((port.flags & (kCutThrough | kBucket | kErrors)) != 0) [[unlikely]]
+    if (port.is(Port::kCutThrough | Port::kBucket | Port::kErrors)) [[unlikely]]
       return other_arrival(port, packet, at, time);
     return port.free + port.delay;
   }
   TimePs other_arrival(Port& port, const Packet& packet, TimePs at, TimePs time);
-  TimePs early_arrival(Port& port, TimePs at, TimePs time);
-  std::uint32_t corruptions(std::uint32_t link);
+  TimePs leave_bucket(Port& port, std::uint32_t number, TimePs at, TimePs time);
+  TimePs header_arrival(const Port& port, TimePs at, TimePs time) const;
   bool send_beside_replay(Port& port, std::uint32_t number, const Packet& frame, std::uint32_t wire_bytes,
                           TimePs now);
   void lose_waiting(std::uint32_t number, PriorityQueue& queue, std::uint32_t wire_bytes);
   void put_before(Port& port, std::uint32_t number, const Packet& frame, TimePs arrival);
   void drop(std::uint32_t link, const Packet& packet, std::uint32_t wire_bytes) {
-    ++counters_[link].dropped;
-    counters_[link].dropped_bytes += wire_bytes;
+    counters_.drop(link, wire_bytes);
     telemetry_.give(packet.telemetry);
   }
-  // At the end of a link, from which no way leads on. What a link's target counts is not its source's.
+  // At the end of a link, from which no way leads on.
   void lose(std::uint32_t ingress, const Packet& packet) {
-    ++lost_[ingress].packets;
-    lost_[ingress].bytes += wire_bytes_of(packet);
+    counters_.lose_at_end(ingress, wire_bytes_of(packet));
     telemetry_.give(packet.telemetry);
   }
   // To the end of a ring.
@@ -263,9 +214,9 @@ class Links {
     const bool first = port.flying == 0;
     port.flying |= static_cast<std::uint8_t>(1u << priority);
     if (!first) return;
-    if ((port.flags & kToSwitch) != 0) {
+    if (port.is(Port::kToSwitch)) {
       schedule_->wake(port.target_process, arrival);
-    } else if ((port.flags & kInside) != 0) {
+    } else if (port.is(Port::kInside)) {
       schedule_->set(number, arrival);
     } else {
       schedule_->set_afar(number, arrival);
@@ -276,13 +227,14 @@ class Links {
   // From a link to the next. The packet's route has its place there.
   [[gnu::always_inline]] inline void forward(const Packet& packet, std::uint32_t ingress,
                                              std::uint32_t number, TimePs now) {
+    assert(number < count_ && ingress < count_ && targets_[ingress] == ports_[number].node);
     Port& port = ports_[number];
     if (port.waiting != 0 && port.free < now) drain(port, number, now);
     const std::uint32_t wire_bytes = wire_bytes_of(packet);
     // Nothing that may go waits before it, and its own class neither waits nor is paused.
     const unsigned waiting = port.waiting, paused = port.paused, own = 1u << packet.priority;
     const bool first = (waiting | paused) == 0 || ((waiting & ~paused) | ((waiting | paused) & own)) == 0;
-    if (first && (port.flags & kBucket) != 0) [[unlikely]]
+    if (first && port.is(Port::kBucket)) [[unlikely]]
       port.free = buckets_[number].start(port.free, serialisation(port, wire_bytes));
     if (port.free <= now && first) {
       if (packet.telemetry != 0) [[unlikely]]
@@ -313,11 +265,9 @@ class Links {
   void fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const;
   void set_rate(Port& port, std::int64_t rate_bps) const;
   void set_cut_through(std::uint32_t number);
-  void set_errors(std::uint32_t number, const LinkErrors& errors);
-  void set_bucket(std::uint32_t number, std::int64_t rate_bps, TimePs now);
+  void change_bucket_rate(std::uint32_t number, std::int64_t rate_bps, TimePs now);
   void lift_pauses(std::uint32_t number, TimePs now);
   void take_down(std::uint32_t number, TimePs now);
-  bool trim(const Packet& packet, std::uint32_t ingress, std::uint32_t number, TimePs now);
   [[gnu::always_inline]] inline void put(Port& port, std::uint32_t number, const Packet& packet,
                                          std::uint32_t wire_bytes) {
     PriorityQueue& queue = port.queues[packet.priority];
@@ -326,10 +276,11 @@ class Links {
     queue.waiting_bytes += wire_bytes;
     port.waiting_bytes += wire_bytes;
     port.waiting |= static_cast<std::uint8_t>(1u << packet.priority);
-    if ((port.flags & kListed) != 0) return;
-    port.flags |= kListed;
+    if (port.is(Port::kListed)) return;
+    port.set(Port::kListed);
     waiting_[port.process].push_back(number);
   }
+  bool trim(const Packet& packet, std::uint32_t ingress, std::uint32_t number, TimePs now);
   void wait(Port& port, std::uint32_t number, const Packet& packet, std::uint32_t ingress,
             std::uint32_t wire_bytes, TimePs now);
   void drain(Port& port, std::uint32_t number, TimePs now);
@@ -337,12 +288,11 @@ class Links {
   bool has_tokens(Port& port, std::uint32_t number) const;
   // Strict classes from the highest; then weighted ones.
   std::uint32_t next_class(Port& port, std::uint32_t number) {
-    const unsigned ready = port.waiting & ~unsigned{port.paused}, strict = ready & network_->strict_classes;
-    if (strict != 0) return static_cast<std::uint32_t>(std::bit_width(strict)) - 1;
+    const unsigned ready = port.ready(), strict = ready & network_->strict_classes;
+    if (strict != 0) return highest_class(strict);
     return next_weighted(port, number, ready);
   }
   std::uint32_t next_weighted(Port& port, std::uint32_t number, unsigned ready);
-  bool is_marked(std::uint32_t number, Port& port, std::int64_t queued_bytes);
 
   // Whether a packet may wait in a switch.
   bool admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
@@ -362,7 +312,7 @@ class Links {
   void tell(std::uint32_t ingress, std::uint32_t priority, bool pause, TimePs now);
   bool paused_by(const Packet& packet, std::uint32_t link, TimePs now);
   bool has_start_events(const Port& port) const {
-    return (port.flags & kInside) != 0 || buffers_.is_pausing(port.node);
+    return port.is(Port::kInside) || buffers_.is_pausing(port.node);
   }
   void expect_start(const Port& port, std::uint32_t number, TimePs now);
 
@@ -376,32 +326,21 @@ class Links {
   std::vector<std::uint32_t> inbound_;                     // by link: port in which its packets arrive
   std::vector<std::int32_t> targets_;                      // by link: node
   std::vector<std::vector<std::uint32_t>> ports_of_node_;  // of switches
-  std::vector<LinkCounters> counters_;                     // by link
-  std::vector<TokenBucket> buckets_;                       // by link
-  struct Errors {
-    std::uint64_t below = 0;  // of 2^64: a number drawn below it corrupts the frame
-    TimePs round_trip = -1;   // as LinkErrors has it
-    std::uint64_t drawn = 0, replays = 0;
-    std::uint32_t planned = 0;  // corruptions of the next frame
-    TimePs time = 0, first = 0,
-           until = 0;  // of the last frame: its time, the ends of its first and last sending
-  };
-  std::vector<Errors> errors_;                       // by link, where any has some
+  RareCounters counters_;
+  EcnMarker marker_;
+  ErrorModels errors_;
+  std::vector<TokenBucket> buckets_;                 // by link
   std::vector<DeficitRoundRobin> round_robins_;      // by link, of the weighted classes
   std::vector<std::vector<std::uint32_t>> waiting_;  // by process: links with packets that wait
   std::vector<InputOrder> inputs_;                   // by process
   std::vector<ArrivalBatch> batches_;                // by thread
   std::vector<RingArena> arenas_;                    // by thread
-  std::vector<Mailbox> mailboxes_;                   // by sending thread, then by receiving thread
-  struct Lost {
-    std::uint64_t packets = 0, bytes = 0;
-  };
-  std::vector<Lost> lost_;               // by link, at its end
+  Mailboxes mailboxes_;
   std::vector<LoadBalancer> balancers_;  // by node
   std::vector<std::int32_t> host_of_connection_;
-  TelemetryPool telemetry_;  // of one thread: who asks for it plays in one
-  std::vector<std::uint32_t, HugeAllocator<std::uint32_t>> paths_;
-  std::array<std::uint16_t, 256> header_bytes_{};  // by opcode: all that a frame has beside its payload
+  TelemetryPool telemetry_;  // of one thread: simulations that ask for it play in one
+  PathTable paths_;
+  FrameSizes sizes_;
 };
 
 }  // namespace genie::twin

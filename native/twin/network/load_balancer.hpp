@@ -1,6 +1,7 @@
 // How a switch picks one of several equally short next hops for a packet.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <vector>
 
@@ -23,6 +24,7 @@ class LoadBalancer {
   template <class Backlog>
   std::uint32_t choose(const Network& network, std::uint32_t connection, std::uint64_t seed, TimePs now,
                        Backlog backlog) {
+    assert(!next_hops_.empty());
     const auto count = static_cast<std::uint32_t>(next_hops_.size());
     const auto drawn = [&] { return static_cast<std::uint32_t>(mixed(seed ^ mixed(drawn_key())) % count); };
     switch (network.balance) {

@@ -2,6 +2,7 @@
 // sources that these have told to pause, by priority (IEEE 802.1Qbb). Frames are the caller's to send.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -33,6 +34,7 @@ class SharedBuffers {
                                         std::uint32_t wire_bytes) {
     Pool& pool = pools_[index(node)];
     Use& use = use_of(ingress, priority);
+    assert(pool.shared_bytes > 0 && priority < kPauseClass);
     if (pool.pausing > 0) return false;
     const std::int64_t most = use.bytes + wire_bytes - config_->reserve_bytes;
     if (most >= threshold(pool) - wire_bytes) return false;
@@ -50,10 +52,11 @@ class SharedBuffers {
     if (use.headroom_bytes != 0 || use.pausing) return release_pausing(pool, use, ingress, wire_bytes, now);
     const std::int64_t reserve = config_->reserve_bytes, before = use.bytes;
     use.bytes -= wire_bytes;
+    assert(use.bytes >= 0);
     pool.used_bytes -= std::max(before, reserve) - std::max(use.bytes, reserve);
     return false;
   }
-  // The cable of `ingress` is cut: its target `node` asks nobody to pause by it.
+  // The cable of `ingress` is cut: no source is paused by it any more, as far as its target `node` knows.
   void forget_pauses(std::int32_t node, std::uint32_t ingress, TimePs now);
 
   // How long the source of a link has been told to pause, pauses that have not ended left out.

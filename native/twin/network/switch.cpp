@@ -70,8 +70,8 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   return events;
 }
 
-// Takes a window's arrivals off their wires, on which nobody puts anything before it is over: until then they
-// stay where they lie. Their number; `next` is when the first after them comes.
+// Takes a window's arrivals off their wires. No port puts anything on these before the window is over: until
+// then packets stay where they lie. Their number; `next` is when the first after them comes.
 std::size_t Links::collect(ArrivalBatch& batch, const std::vector<std::uint32_t>& inputs, TimePs begin,
                            TimePs end, unsigned number_bits, TimePs& next) {
   std::size_t count = 0;

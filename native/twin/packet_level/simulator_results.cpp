@@ -1,4 +1,4 @@
-// What a simulation has come to: of all processes together.
+// Results of a simulation, of all processes together.
 #include <algorithm>
 #include <utility>
 
@@ -7,8 +7,11 @@
 namespace genie::twin {
 
 bool Simulator::done() const {
-  return !failed_ && std::all_of(walkers_.begin(), walkers_.end(), [](const Walker& w) { return w.done(); });
+  return !failed_ &&
+         std::all_of(walkers().begin(), walkers().end(), [](const Walker& walker) { return walker.done(); });
 }
+
+double Simulator::share_done() { return done() ? 1 : planned_.share(data_packets()); }
 
 std::vector<std::string> Simulator::problems() const {
   std::vector<std::string> lines;
@@ -16,7 +19,7 @@ std::vector<std::string> Simulator::problems() const {
     lines.insert(lines.end(), process.errors.begin(), process.errors.end());
   if (too_long_) lines.emplace_back(kPastLastTime);
   if (!lines.empty()) return lines;
-  for (const Walker& walker : walkers_) {
+  for (const Walker& walker : walkers()) {
     if (lines.size() >= 8) break;
     if (!walker.done()) {
       for (std::string& line : walker.waiting(2)) lines.push_back(std::move(line));
@@ -58,10 +61,19 @@ std::uint64_t Simulator::dropped() const {
   return sum;
 }
 
+std::vector<std::uint32_t> Simulator::dead_links() const {
+  std::vector<std::uint32_t> dead;
+  for (const Process& process : processes_) {
+    for (const std::uint32_t queue_pair : process.given_up) hosts_.add_dead_links(queue_pair, dead);
+  }
+  return dead;
+}
+
 roce::QueuePairCounters Simulator::totals(std::int32_t rank) const {
+  const QueuePairs& queue_pairs = hosts_.queue_pairs();
   roce::QueuePairCounters sum;
-  for (const HostQueuePair& connection : queue_pairs_) {
-    if (connection.rank == rank) sum += connection.queue_pair.counters();
+  for (std::uint32_t id = 0; id < queue_pairs.size(); ++id) {
+    if (queue_pairs[id].rank == rank) sum += queue_pairs[id].queue_pair.counters();
   }
   return sum;
 }

@@ -1,6 +1,7 @@
-// What ports write about themselves into the packets that ask for it, and acknowledgements bring back.
-// Packets have its place; 0: they do not ask.
+// Telemetry that ports write into the packets that ask for it, and that acknowledgements bring back. Packets
+// have its place; 0: they do not ask.
 #pragma once
+#include <cassert>
 #include <cstdint>
 #include <vector>
 
@@ -23,8 +24,12 @@ class TelemetryPool {
   void give(std::uint32_t place) {
     if (place != 0) free_.push_back(place);
   }
-  const congestion::Telemetry& at(std::uint32_t place) const { return records_[place - 1]; }
+  const congestion::Telemetry& at(std::uint32_t place) const {
+    assert(place != 0 && place <= records_.size());
+    return records_[place - 1];
+  }
   void write(std::uint32_t place, const congestion::Hop& hop) {
+    assert(place != 0 && place <= records_.size());
     congestion::Telemetry& record = records_[place - 1];
     if (record.count < congestion::kHopsMax) record.hops[record.count++] = hop;
   }

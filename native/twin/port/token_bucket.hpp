@@ -1,6 +1,7 @@
 // A port that saves up what it does not send. Pure.
 #pragma once
 #include <algorithm>
+#include <cmath>
 
 #include "core/time.hpp"
 
@@ -12,7 +13,14 @@ struct TokenBucket {
   TimePs burst = 0, due = 0;
   // When a packet that takes `time` at the rate may leave, not before `at`.
   TimePs start(TimePs at, TimePs time) const { return std::max(at, due + time - burst); }
+  // A packet leaves at `at`; a pause frame does without waiting for its tokens.
   void take(TimePs at, TimePs time) { due = std::max(due, at) + time; }
+  // The rate is `slower` times lower from `now` on, and the burst takes `burst_ps` at it: the bucket lacks as
+  // many tokens as before.
+  void change_rate(TimePs burst_ps, double slower, TimePs now) {
+    burst = burst_ps;
+    if (due > now) due = now + std::llround(static_cast<double>(due - now) * slower);
+  }
 };
 
 }  // namespace genie::twin

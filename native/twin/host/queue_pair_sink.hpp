@@ -1,36 +1,38 @@
-// What a queue pair's effects do in the twin.
+// Effects of a queue pair in the twin.
 #pragma once
-#include "twin/packet_level/simulator.hpp"
+#include <string>
+
+#include "twin/host/hosts.hpp"
 
 namespace genie::twin {
 
-struct Simulator::Sink {
-  Simulator& twin;
+struct Hosts::Sink {
+  Hosts& hosts;
   Process& process;
   std::uint32_t number;
 
-  HostQueuePair& state() { return twin.queue_pairs_[number]; }
+  HostQueuePair& state() { return hosts.queue_pairs_[number]; }
 
   void ready(roce::QueuePair& queue_pair) {
     const HostQueuePair& own = state();
-    Nic& nic = twin.nics_[own.nic];
+    Nic& nic = hosts.nics_[own.nic];
     bool news = queue_pair.has_control() && nic.port.mark_control(own.on_port, process.now);
     if (queue_pair.has_data()) news |= nic.port.mark_data(own.on_port, process.now, queue_pair.data_from());
-    if (news) twin.wake(process, own.nic);
+    if (news) hosts.wake(process, own.nic);
   }
   void arm_timer(roce::QueuePair& queue_pair, TimePs at) {
-    twin.schedule_.set(twin.timer_source_ + queue_pair.id(), at);
+    hosts.schedule_.set(hosts.timer_source_ + queue_pair.id(), at);
   }
   void sent(roce::QueuePair&, std::uint64_t handle, roce::Status status, std::uint32_t retransmits) {
     const HostQueuePair& own = state();
     if (status == roce::Status::kOk) {
-      const roce::Connection::Sent over = twin.connections_[own.connection].sent(handle, retransmits);
+      const roce::Connection::Sent over = hosts.queue_pairs_.connection_of(own).sent(handle, retransmits);
       if (!over.whole) return;
-      twin.deliver(process, own.rank,
-                   {.type = Completion::Type::kSent,
-                    .handle = over.handle,
-                    .time = process.now,
-                    .retransmits = over.retransmits});
+      hosts.ranks_.deliver(process, own.rank,
+                           {.type = Completion::Type::kSent,
+                            .handle = over.handle,
+                            .time = process.now,
+                            .retransmits = over.retransmits});
     } else if (status != roce::Status::kFlushed) {
       process.given_up.push_back(number);
       process.errors.push_back("rank " + std::to_string(own.rank) + " gave up sending to rank " +
@@ -47,15 +49,15 @@ struct Simulator::Sink {
   void fetched(roce::QueuePair&, const roce::Packet&, std::uint64_t) {}
   void delivered(roce::QueuePair&, const roce::Delivery& delivery) {
     const HostQueuePair& own = state();
-    twin.connections_[own.connection].delivered(
+    hosts.queue_pairs_.connection_of(own).delivered(
         own.number, delivery, process.now, [&](const roce::Connection::Arrival& message) {
-          twin.deliver(process, own.rank,
-                       {.type = Completion::Type::kArrived,
-                        .peer = own.peer_rank,
-                        .tag = message.tag,
-                        .size_bytes = static_cast<std::int64_t>(message.size_bytes),
-                        .first = message.first,
-                        .time = message.time});
+          hosts.ranks_.deliver(process, own.rank,
+                               {.type = Completion::Type::kArrived,
+                                .peer = own.peer_rank,
+                                .tag = message.tag,
+                                .size_bytes = static_cast<std::int64_t>(message.size_bytes),
+                                .first = message.first,
+                                .time = message.time});
         });
   }
 };

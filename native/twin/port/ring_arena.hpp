@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "twin/kernel/huge_pages.hpp"
-#include "twin/network/packet.hpp"
+#include "twin/port/packet.hpp"
 
 namespace genie::twin {
 
@@ -21,6 +22,7 @@ class alignas(64) RingArena {
   // Room for `count` packets, a power of two from kLeast on; it lives until it is given back, at most as long
   // as the arena.
   Packet* take(std::uint32_t count) {
+    assert(count >= kLeast && std::has_single_bit(count));
     std::vector<Packet*>& unused = unused_[static_cast<std::size_t>(std::countr_zero(count))];
     if (!unused.empty()) {
       Packet* const ring = unused.back();

@@ -1,4 +1,4 @@
-#include "twin/packet_level/sampler.hpp"
+#include "twin/host/sampler.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -9,7 +9,7 @@ Sampler::Sampler(const Network& network) : network_(&network), last_(network.lin
   for (std::size_t link = 0; link < last_.size(); ++link) last_[link].rate_bps = network.link_rate_bps[link];
 }
 
-void Sampler::look(Links& links, TimePs now) {
+void Sampler::look_at_links(Links& links, TimePs now) {
   const auto count_bits = [](Last& last, TimePs until) {
     last.could_bits += static_cast<double>(last.rate_bps) *
                        static_cast<double>(until - std::exchange(last.rate_since, until));
@@ -42,7 +42,21 @@ void Sampler::look(Links& links, TimePs now) {
     if (could_bits > 0) it.utilisation = static_cast<double>(it.sent_bytes) * 8e12 / could_bits;
     const bool still = it.longest_queue_bytes == 0 && it.sent_bytes == 0 && it.marked == 0 &&
                        it.dropped == 0 && it.pauses == 0 && it.paused_ns == 0;
-    if (!still) samples.links.push_back(it);
+    if (!still) samples_.links.push_back(it);
+  }
+}
+
+void Sampler::look_at_pairs(const Hosts& hosts, const Links& links, TimePs now) {
+  const QueuePairs& queue_pairs = hosts.queue_pairs();
+  for (std::uint32_t first = 0; first < queue_pairs.size(); first += queue_pairs.per_pair()) {
+    bool is_busy = false;
+    for (std::uint32_t id = first; id < first + queue_pairs.per_pair(); ++id)
+      is_busy |= queue_pairs[id].queue_pair.pending() > 0;
+    if (!is_busy) continue;
+    const HostQueuePair& own = queue_pairs[first];
+    const std::int64_t rate_bps = queue_pairs.allowed_bps(first, hosts.nics(), links, now);
+    samples_.pairs.push_back(
+        {now, own.rank, own.peer_rank, rate_bps == congestion::Controller::kUnlimited ? -1 : rate_bps});
   }
 }
 

@@ -1,12 +1,14 @@
-// What links and pairs of ranks have come to at instants that somebody names. Nothing counts for it while
-// packets move: it reads the counters that there are, when all have come to an instant, and keeps what is
-// new.
+// Time-series sampling: what links and pairs of ranks have come to at instants that the caller names. Nothing
+// counts for it while packets move: it reads the counters that there are, when all have come to an instant,
+// and keeps what is new.
 #pragma once
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/time.hpp"
 #include "twin/fabric/network.hpp"
+#include "twin/host/hosts.hpp"
 #include "twin/network/links.hpp"
 
 namespace genie::twin {
@@ -35,8 +37,12 @@ class Sampler {
  public:
   explicit Sampler(const Network& network);
 
-  void look(Links& links, TimePs now);
-  Samples samples;
+  // All have come to `now`, which is not before the last look.
+  void look_at_links(Links& links, TimePs now);
+  void look_at_pairs(const Hosts& hosts, const Links& links, TimePs now);
+  // How many samples are kept; take() hands them over.
+  std::size_t rows() const { return samples_.links.size() + samples_.pairs.size(); }
+  Samples take() { return std::exchange(samples_, {}); }
 
  private:
   struct Last {  // of a link, at the last instant
@@ -48,6 +54,7 @@ class Sampler {
     double could_bits = 0;  // have been sent before that, 1e-12 of them
   };
   const Network* network_;
+  Samples samples_;
   std::vector<Last> last_;
   std::size_t next_change_ = 0;  // of the network's, whose rates are not known here
 };

@@ -1,0 +1,112 @@
+// Hosts of the packet level: ranks, queue pairs and NIC ports, between walkers and links.
+#pragma once
+#include <cassert>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "roce/queue_pair.hpp"
+#include "twin/fabric/network.hpp"
+#include "twin/host/message_queues.hpp"
+#include "twin/host/nic.hpp"
+#include "twin/host/process.hpp"
+#include "twin/host/queue_pairs.hpp"
+#include "twin/host/rank_driver.hpp"
+#include "twin/kernel/schedule.hpp"
+#include "twin/network/links.hpp"
+
+namespace genie::twin {
+
+class Hosts {
+ public:
+  // Their ranks and queue pairs are known from the beginning; links and schedule live as long as they.
+  Hosts(const Network& network, const roce::QueuePairConfig& config, RankDriver ranks, QueuePairs queue_pairs,
+        Links& links, Schedule& schedule);
+
+  RankDriver& ranks() { return ranks_; }
+  const RankDriver& ranks() const { return ranks_; }
+  QueuePairs& queue_pairs() { return queue_pairs_; }
+  const QueuePairs& queue_pairs() const { return queue_pairs_; }
+  const Nics& nics() const { return nics_; }
+  void keep_trace(bool keep) { keep_trace_ = keep; }
+
+  // Before the first event: connections of all ranks.
+  void connect();
+  bool has_nic(std::uint32_t link) const { return nics_.find(link) != Nics::kNone; }
+  // Sources of events follow those of links: NIC ports, ranks, timers of queue pairs. fn(host, source) for
+  // each, in that order.
+  template <class Function>
+  void each_source(Function fn) const {
+    for (std::uint32_t link = 0; link < links_.links(); ++link) {
+      const bool may_get_nic = !network_->changes.empty() && links_.source_of(link) < network_->hosts;
+      if (has_nic(link) || may_get_nic) fn(links_.source_of(link), nic_source_ + link);
+    }
+    for (std::uint32_t rank = 0; rank < ranks_.ranks(); ++rank)
+      fn(ranks_.host_of(static_cast<std::int32_t>(rank)), rank_source_ + rank);
+    for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id)
+      fn(ranks_.host_of(queue_pairs_[id].rank), timer_source_ + id);
+  }
+  std::uint32_t sources() const { return timer_source_ + queue_pairs_.size(); }
+  // Sources from here on have few events.
+  std::uint32_t first_rare_source() const { return rank_source_; }
+
+  // The first nodes of a rank start.
+  void begin(Process& process, std::int32_t rank) { ranks_.begin(process, rank, *this); }
+  // The event of one of their sources.
+  void handle(Process& process, std::uint32_t source);
+  // Walkers take what has come at this instant.
+  void walk(Process& process) { ranks_.walk(process, *this); }
+
+  // Receives for hosts, as Links::arrive asks for it.
+  struct Arrivals {
+    Hosts& hosts;
+    Process& process;
+    void received(const Packet& on_wire) { hosts.receive(process, on_wire); }
+    void coming(const Packet& on_wire) {
+      if (on_wire.connection != kPauseFrame) hosts.queue_pairs_[on_wire.connection].fetch();
+    }
+    void resumed(std::uint32_t link) { hosts.resume(process, link); }
+  };
+  // The port of a link may send again.
+  void resume(Process& process, std::uint32_t link) {
+    if (has_nic(link)) wake(process, nics_.find(link));
+  }
+  // Queue pairs go by the routes that hold from now on.
+  void reroute(Processes& processes, TimePs now);
+  // Links that are down on the ways of a queue pair that gave up, each cable once, added to `dead`.
+  void add_dead_links(std::uint32_t queue_pair, std::vector<std::uint32_t>& dead) const;
+
+  // Performs for ranks, as RankDriver asks for it.
+  void post(Process& process, std::int32_t rank, const Operation& operation);
+  void send(Process& process, std::uint32_t queue_pair);
+  void notify(Process& process, std::uint32_t queue_pair);
+
+ private:
+  struct Sink;
+
+  Nic::Allowed allowed(const Nic& nic) const {
+    const std::uint32_t paused = links_.paused(nic.link());
+    return {.control = (paused >> network_->control_class & 1) == 0,
+            .data = (paused >> network_->data_class & 1) == 0};
+  }
+  void receive(Process& process, const Packet& on_wire);
+  void send_by_nic(Process& process, std::uint32_t queue_pair, const roce::SendRequest& request);
+  void wake(Process& process, std::uint32_t nic);
+  void transmit(Process& process, std::uint32_t nic);
+  void expect(const Process& process, Nic& nic);
+  Packet address(HostQueuePair& own, const Nic& nic, const roce::Packet& packet, bool is_control);
+
+  const Network* network_;
+  Links& links_;
+  Schedule& schedule_;
+  RankDriver ranks_;
+  QueuePairs queue_pairs_;
+  Nics nics_;
+  MessageQueues message_queues_;
+  std::uint32_t nic_source_, rank_source_, timer_source_;  // the first of each
+  bool sends_ect_;                                         // data may be marked
+  bool asks_telemetry_;                                    // of the ports on its way
+  bool keep_trace_ = false;
+};
+
+}  // namespace genie::twin

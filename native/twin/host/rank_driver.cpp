@@ -1,0 +1,40 @@
+#include "twin/host/rank_driver.hpp"
+
+#include <utility>
+
+namespace genie::twin {
+
+RankDriver::RankDriver(const Network& network, const SharedPlan& shared,
+                       const std::vector<const RankPlan*>& plans, std::vector<std::int32_t> host_of_rank)
+    : network_(&network),
+      host_of_rank_(std::move(host_of_rank)),
+      ready_(plans.size()),
+      events_(plans.size()) {
+  assert(host_of_rank_.size() == plans.size());
+  walkers_.reserve(plans.size());
+  for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
+}
+
+void RankDriver::deliver(Process& process, std::int32_t rank, const Completion& completion) {
+  const TimePs latency = network_->message_latency_ps[index(host_of(rank))];
+  if (latency == 0) return make_ready(process, rank, completion);
+  events_of(rank).add_completion(process.now + latency, completion);
+  set_event(rank);
+}
+
+void RankDriver::make_ready(Process& process, std::int32_t rank, const Completion& completion) {
+  if (ready_[index(rank)].empty()) process.to_walk.push_back(rank);
+  ready_[index(rank)].push_back(completion);
+}
+
+void RankDriver::advance(Process& process, std::int32_t rank) {
+  std::vector<Completion>& ready = ready_[index(rank)];
+  assert(!ready.empty());
+  Walker& walker = walkers_[index(rank)];
+  process.operations.clear();
+  walker.advance(process.now, ready, process.operations);
+  ready.clear();
+  if (!walker.error().empty()) process.errors.push_back(walker.error());
+}
+
+}  // namespace genie::twin

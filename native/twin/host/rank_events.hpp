@@ -1,0 +1,96 @@
+// Events of one rank: a node has slept, or a latency of its host has passed. Pure.
+#pragma once
+#include <algorithm>
+#include <cassert>
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include "core/time.hpp"
+#include "walker/walker.hpp"
+
+namespace genie::twin {
+
+class RankEvents {
+ public:
+  // Of equal times sleeps come first, by node; then the others by kind, each in the order in which they came.
+  enum class Kind : std::uint8_t { kSleep, kCompletion, kPost, kNotification, kSend };
+  struct Event {
+    TimePs time = 0;
+    Kind kind = Kind::kSleep;
+    std::uint64_t order = 0;  // of those at one time: a sleep's node, or how many came before
+    std::uint32_t place = 0;  // of a completion or an operation; queue pair of a notification or a send
+
+    friend bool operator<(const Event& a, const Event& b) {  // for a heap with the first on top
+      return std::tie(a.time, a.kind, a.order) > std::tie(b.time, b.kind, b.order);
+    }
+  };
+
+  bool empty() const { return heap_.empty(); }
+  TimePs next_time() const { return heap_.empty() ? kNever : heap_.front().time; }
+
+  void add_sleep(TimePs time, std::uint64_t node) {
+    add({.time = time, .kind = Kind::kSleep, .order = node});
+  }
+  void add_completion(TimePs time, const Completion& completion) {
+    add_later(time, Kind::kCompletion, keep({.completion = completion, .operation = {}}));
+  }
+  void add_post(TimePs time, const Operation& operation) {
+    add_later(time, Kind::kPost, keep({.completion = {}, .operation = operation}));
+  }
+  void add_notification(TimePs time, std::uint32_t queue_pair) {
+    add_later(time, Kind::kNotification, queue_pair);
+  }
+  void add_send(TimePs time, std::uint32_t queue_pair) { add_later(time, Kind::kSend, queue_pair); }
+
+  // Takes the first event off.
+  Event pop() {
+    assert(!heap_.empty());
+    const Event first = heap_.front();
+    std::pop_heap(heap_.begin(), heap_.end());
+    heap_.pop_back();
+    return first;
+  }
+  // Takes the completion or operation that a popped event delayed, once.
+  Completion take_completion(const Event& event) {
+    assert(event.kind == Kind::kCompletion);
+    unused_.push_back(event.place);
+    return delayed_[event.place].completion;
+  }
+  Operation take_operation(const Event& event) {
+    assert(event.kind == Kind::kPost);
+    unused_.push_back(event.place);
+    return delayed_[event.place].operation;
+  }
+
+ private:
+  struct Delayed {  // either
+    Completion completion;
+    Operation operation;
+  };
+
+  void add_later(TimePs time, Kind kind, std::uint32_t place) {
+    add({.time = time, .kind = kind, .order = ++order_, .place = place});
+  }
+  void add(const Event& event) {
+    heap_.push_back(event);
+    std::push_heap(heap_.begin(), heap_.end());
+  }
+  std::uint32_t keep(const Delayed& delayed) {
+    if (unused_.empty()) {
+      delayed_.push_back(delayed);
+      return static_cast<std::uint32_t>(delayed_.size()) - 1;
+    }
+    const std::uint32_t place = unused_.back();
+    unused_.pop_back();
+    delayed_[place] = delayed;
+    return place;
+  }
+
+  std::vector<Event> heap_;
+  std::uint64_t order_ = 0;
+  std::vector<Delayed> delayed_;
+  std::vector<std::uint32_t> unused_;  // places of it
+};
+
+}  // namespace genie::twin

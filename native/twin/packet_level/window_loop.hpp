@@ -1,0 +1,48 @@
+// One thread's part of a run: the windows of the simulation, one after another, each as a row of phases.
+#pragma once
+#include "twin/packet_level/simulator.hpp"
+
+namespace genie::twin {
+
+// Threads play and send mail between a window's two meetings, and read each other's standings. Between
+// windows they take the mail and write their own standing.
+class Simulator::WindowLoop {
+ public:
+  // Plays until all threads together have handled about `events_max` events, or all have come to `until`.
+  WindowLoop(Simulator& simulator, std::uint32_t thread, std::uint64_t events_max, TimePs until);
+
+  void run();
+
+ private:
+  struct Round {  // what all threads read of each other before a window
+    std::uint64_t window = Calendar::kNone, events = 0;
+    bool failed = false;
+    bool is_late = false;  // after the last time that the twin can count
+  };
+
+  bool is_first() const { return thread_ == 0; }
+  void receive_mail();
+  Round exchange_standings();
+  void record_outcome(const Round& round);
+  bool is_last(const Round& round) const;
+  bool apply_changes(std::uint64_t window, TimePs stop);
+  bool come_to(std::uint64_t window, TimePs time);
+  void play(std::uint64_t window);
+  bool play_until(std::uint64_t window, TimePs time);
+  void play_two(std::uint64_t window);
+  bool play_part(std::uint64_t window, std::uint32_t first, std::uint32_t end, TimePs time);
+  void record_arrival();
+
+  Simulator& simulator_;
+  Standings& standings_;
+  Standings::Standing& own_;
+  Calendar& calendar_;
+  std::uint32_t thread_;
+  std::uint64_t events_max_;
+  TimePs until_;
+  std::uint64_t last_window_;  // that begins before `until`
+  std::uint64_t events_ = 0;   // that this thread has handled
+  bool failed_;                // a process of this thread
+};
+
+}  // namespace genie::twin
