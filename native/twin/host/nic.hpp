@@ -25,7 +25,7 @@ class Nic {
   Nic(std::uint32_t link, bool is_limited, bool retries)
       : link_(link), is_limited_(is_limited), retries_(retries) {}
 
-  roce::NicPort port{0};  // whose packets go next
+  roce::NicPort port{0};  // picks the queue pair that sends next
 
   std::uint32_t link() const { return link_; }
   bool is_limited() const { return is_limited_; }

@@ -19,7 +19,7 @@
 
 namespace genie::twin {
 
-struct alignas(64) HostQueuePair {  // what every packet asks for comes first, beside the queue pair's own
+struct alignas(64) HostQueuePair {  // the fields of every packet come first, beside the queue pair's own
   std::uint32_t peer = 0;           // queue pair at the other end
   std::uint32_t route = 0;          // of its packets: place of the first link
   std::uint32_t nic = 0, on_port = 0;

@@ -40,7 +40,7 @@ class Sampler {
   // All have come to `now`, which is not before the last look.
   void look_at_links(Links& links, TimePs now);
   void look_at_pairs(const Hosts& hosts, const Links& links, TimePs now);
-  // How many samples are kept; take() hands them over.
+  // Number of samples that are kept; take() hands them over.
   std::size_t rows() const { return samples_.links.size() + samples_.pairs.size(); }
   Samples take() { return std::exchange(samples_, {}); }
 

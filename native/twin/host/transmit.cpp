@@ -1,4 +1,4 @@
-// How NIC ports of hosts send.
+// Transmission by the NIC ports of hosts.
 #include <algorithm>
 
 #include "twin/host/queue_pair_sink.hpp"

@@ -75,8 +75,8 @@ class Links {
       return drop(link, packet, wire_bytes);
     start(port, link, packet, wire_bytes, now);
   }
-  // How long a host's port that is free at `now` is busy with a packet. Behind a token bucket it waits for as
-  // many tokens as the packet needs, which then leaves at once.
+  // Time for which a host's port that is free at `now` is busy with a packet. Behind a token bucket it waits
+  // for as many tokens as the packet needs, which then leaves at once.
   TimePs occupancy(std::uint32_t link, std::uint32_t wire_bytes, TimePs now) const {
     const Port& port = ports_[link];
     const TimePs time = serialisation(port, wire_bytes);
@@ -294,7 +294,7 @@ class Links {
   }
   std::uint32_t next_weighted(Port& port, std::uint32_t number, unsigned ready);
 
-  // Whether a packet may wait in a switch.
+  // True if a packet may wait in a switch.
   bool admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
              TimePs now) {
     return buffers_.admit_far(node, ingress, priority, wire_bytes) ||

@@ -1,4 +1,4 @@
-// How a switch picks one of several equally short next hops for a packet.
+// Choice by a switch of one of several equally short next hops for a packet.
 #pragma once
 #include <algorithm>
 #include <cassert>

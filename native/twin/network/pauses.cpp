@@ -7,7 +7,7 @@
 
 namespace genie::twin {
 
-// Whether a packet may wait in a switch near a threshold. Tells its sender to pause when it takes headroom,
+// True if a packet may wait in a switch near a threshold. Tells its sender to pause when it takes headroom,
 // or all that the threshold leaves it.
 [[gnu::noinline]] bool Links::admit_near(std::int32_t node, std::uint32_t ingress, std::uint32_t priority,
                                          std::uint32_t wire_bytes, TimePs now) {

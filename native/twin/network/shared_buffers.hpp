@@ -22,7 +22,7 @@ class SharedBuffers {
   SharedBuffers(const Network& network, std::uint32_t links);
 
   bool is_shared(std::int32_t node) const { return pools_[index(node)].shared_bytes > 0; }
-  // Whether a switch has told any source to pause.
+  // True if a switch has told any source to pause.
   bool is_pausing(std::int32_t node) const { return pools_[index(node)].pausing > 0; }
   bool is_pausing(std::uint32_t ingress, std::uint32_t priority) const {
     return use_of(ingress, priority).pausing;
@@ -59,7 +59,7 @@ class SharedBuffers {
   // The cable of `ingress` is cut: no source is paused by it any more, as far as its target `node` knows.
   void forget_pauses(std::int32_t node, std::uint32_t ingress, TimePs now);
 
-  // How long the source of a link has been told to pause, pauses that have not ended left out.
+  // Time for which the source of a link has been told to pause, pauses that have not ended left out.
   TimePs paused_ps(std::uint32_t ingress) const { return paused_ps_[ingress]; }
   // Those alone, at `now`.
   TimePs pausing_ps(std::uint32_t ingress, TimePs now) const;

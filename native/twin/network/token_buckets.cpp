@@ -7,7 +7,7 @@
 
 namespace genie::twin {
 
-// Whether the packet that is next may leave when its port is free; otherwise the port is free when it may.
+// True if the next packet may leave when its port is free; otherwise the port is free when it may.
 bool Links::has_tokens(Port& port, std::uint32_t number) const {
   const unsigned ready = port.ready(), strict = ready & network_->strict_classes;
   // The highest strict class's; the longest of the others, any of which may be next.
@@ -22,7 +22,7 @@ bool Links::has_tokens(Port& port, std::uint32_t number) const {
 
 // A packet that may leave at `at` does at once. Returns when it is dealt with.
 TimePs Links::leave_bucket(Port& port, std::uint32_t number, TimePs at, TimePs time) {
-  port.free = at;  // what comes next waits for as many tokens as it needs
+  port.free = at;  // the next packet waits for as many tokens as it needs
   buckets_[number].take(at, time);
   return at + port.delay;
 }
@@ -34,7 +34,7 @@ void Links::change_bucket_rate(std::uint32_t number, std::int64_t rate_bps, Time
   const double slower = static_cast<double>(port.rate_bps) / static_cast<double>(rate_bps);
   bucket.change_rate(serialisation_ps(network_->link_burst_bytes[number], rate_bps), slower, now);
   if (port.is(Port::kDown)) return;
-  port.free = now;  // what is next waits for its tokens anew
+  port.free = now;  // the next packet waits for its tokens anew
   if (port.node < network_->hosts || !has_start_events(port)) return;
   schedule_->set(count_ + number, kNever);
   expect_start(port, number, now);

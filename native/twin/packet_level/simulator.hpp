@@ -50,7 +50,7 @@ class Simulator {
   Samples take_samples();
 
   bool done() const;
-  // How many of the packets of the plan's messages have been sent: 0 to 1.
+  // Share of the packets of the plan's messages that have been sent: 0 to 1.
   double share_done();
   // Failures, or what ranks wait for, one line each; empty when all is done.
   std::vector<std::string> problems() const;

@@ -1,5 +1,5 @@
-// How the threads of a simulation stand between windows, and the barrier at which they meet. A thread writes
-// its own standing alone; all read those of all between two meetings.
+// Standings of the threads of a simulation between windows, and the barrier at which they meet. A thread
+// writes its own standing alone; all read those of all between two meetings.
 #pragma once
 #include <algorithm>
 #include <barrier>

@@ -57,7 +57,7 @@ void Simulator::WindowLoop::record_outcome(const Round& round) {
   simulator_.reached_ = round.window > last_window_;
 }
 
-// Whether the run ends before this window.
+// True if the run ends before this window.
 bool Simulator::WindowLoop::is_last(const Round& round) const {
   return round.window > last_window_ || round.failed || round.is_late || round.events >= events_max_;
 }

@@ -14,7 +14,7 @@ class Simulator::WindowLoop {
   void run();
 
  private:
-  struct Round {  // what all threads read of each other before a window
+  struct Round {  // read by all threads before a window
     std::uint64_t window = Calendar::kNone, events = 0;
     bool failed = false;
     bool is_late = false;  // after the last time that the twin can count

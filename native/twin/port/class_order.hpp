@@ -1,4 +1,4 @@
-// Which class of a port sends next: strict classes from the highest, then weighted ones in turn by deficit
+// Order of the classes of a port: strict classes from the highest, then weighted ones in turn by deficit
 // round robin (Shreedhar and Varghese, SIGCOMM 1995), whose quantum is proportional to the weight. Pure.
 #pragma once
 #include <array>

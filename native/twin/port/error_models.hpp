@@ -83,7 +83,7 @@ class ErrorModels {
     TimePs time = 0, first = 0, until = 0;
   };
 
-  // How often in a row the next frame is corrupted; without retry, whether it is.
+  // Number of times in a row that the next frame is corrupted; without retry at most 1.
   std::uint32_t corruptions(std::uint32_t link) {
     assert(link < states_.size());
     State& state = states_[link];

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "check.hpp"
 #include "core/fold.hpp"
+#include "tests/check.hpp"
 #include "walker/walker.hpp"
 
 using namespace genie;

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "check.hpp"
 #include "core/fold.hpp"
 #include "roce/nic_port.hpp"
 #include "roce/queue_pair.hpp"
+#include "tests/check.hpp"
 
 using namespace genie;
 using congestion::Control;
