@@ -16,11 +16,13 @@
 #include "bindings/plan.hpp"
 #include "bindings/roce_config.hpp"
 #include "twin/packet_level/simulator.hpp"
+#include "twin/skip/recurrence.hpp"
 
 namespace genie::bindings {
 namespace {
 
 using twin::Network;
+using twin::Recurrence;
 using twin::Simulator;
 
 void checked(const Network& network) {
@@ -336,6 +338,24 @@ void register_twin(nb::module_& m) {
       .def_prop_ro("events", &Simulator::events)
       .def_prop_ro("data_packets", &Simulator::data_packets)
       .def_prop_ro("dropped", &Simulator::dropped);
+  nb::class_<Recurrence>(m, "Recurrence", "Skips what recurs in a simulation at level packet.")
+      .def(nb::init<Simulator&>(), "simulator"_a, nb::keep_alive<1, 2>())
+      .def("run", &Recurrence::run, "events"_a, "until_ps"_a = kNever,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Run the simulator as its own run() does; events that are skipped do not count.")
+      .def_prop_ro("unfoldable", &Recurrence::unfoldable,
+                   "The reason why nothing can be skipped; an empty text where something can.")
+      .def_prop_ro("report", [](const Recurrence& recurrence) {
+        const Recurrence::Report& report = recurrence.report();
+        nb::dict out;
+        out["jumps"] = report.jumps;
+        out["periods"] = report.periods;
+        out["packets"] = report.packets;
+        out["time_ps"] = report.time;
+        out["snapshots"] = report.snapshots;
+        out["words"] = report.words;
+        return out;
+      });
 }
 
 }  // namespace genie::bindings

@@ -3,6 +3,7 @@
 // A class names each of its fields once, in `void fold(Fold&)`, with the field's kind. Equal signatures of
 // two moments mean that a simulation goes on alike after both. A shift moves a state by whole periods.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -40,10 +41,14 @@ class Fold {
   virtual void moment(TimePs& time) = 0;
   // A time that stands for the past once it lies `slack` or more before now.
   virtual void not_before(TimePs& time, TimePs slack = 0) = 0;
+  // A time that stands for the past unless it is after `mark`.
+  virtual void after(TimePs& time, TimePs mark) = 0;
   // A timer that only sets itself again. Equal states may differ in it.
   virtual void timer(TimePs& time) = 0;
-  // The time of the latest event of a kind, kept for the record.
+  // The time of the latest event of a kind, kept for the record: none or one comes in each period.
   virtual void latest(TimePs& time) = 0;
+  // The time of an event that does not recur: no shift passes it, or moves it.
+  virtual void horizon(TimePs time) = 0;
   // A counter that only others are compared with: it moves equally far in each period. `mask`: of its circle.
   virtual Base base(std::uint64_t value, std::uint64_t mask) = 0;
   template <class Number>
@@ -70,16 +75,16 @@ class Fold {
   class Handles {
    public:
     virtual ~Handles() = default;
-    virtual std::uint64_t relative(std::uint64_t handle) const = 0;
+    virtual std::uint64_t relative(std::uint64_t handle) = 0;
     virtual std::uint64_t moved(std::uint64_t handle) const = 0;
   };
   // For the handles that follow; nullptr: handles are the same in equal states.
-  void set_handles(const Handles* handles) { handles_ = handles; }
+  void set_handles(Handles* handles) { handles_ = handles; }
 
  protected:
   Fold() = default;
   virtual void word(std::uint64_t value) = 0;
-  const Handles* handles_ = nullptr;
+  Handles* handles_ = nullptr;
 
  private:
   template <class Value>
@@ -97,12 +102,20 @@ class Fold {
 
 // A state as words, without absolute times and numbers, and its counters beside them.
 struct Snapshot {
-  TimePs now = 0;
+  TimePs now = 0, horizon = kNever;
   std::vector<std::uint64_t> words, counters, rare;
+  std::vector<TimePs> latest;
 
   // True if a simulation goes on from the later state as from this one, and nothing rare lies between.
   bool recurs_in(const Snapshot& later) const {
-    return words == later.words && rare == later.rare && counters.size() == later.counters.size();
+    if (words != later.words || rare != later.rare || counters.size() != later.counters.size() ||
+        latest.size() != later.latest.size())
+      return false;
+    for (std::size_t at = 0; at < latest.size(); ++at) {
+      const TimePs apart = later.latest[at] - latest[at];
+      if (apart != 0 && apart != later.now - now) return false;
+    }
+    return true;
   }
   friend bool operator==(const Snapshot&, const Snapshot&) = default;
 };
@@ -119,8 +132,10 @@ class Observe : public Fold {
   void not_before(TimePs& time, TimePs slack) override {
     word(time != kNever && time + slack <= found_.now ? kPast : as_relative(time));
   }
+  void after(TimePs& time, TimePs mark) override { word(time <= mark ? kPast : as_relative(time)); }
   void timer(TimePs& time) override { word(time == kNever ? 1 : 0); }
-  void latest(TimePs& time) override { found_.counters.push_back(static_cast<std::uint64_t>(time)); }
+  void latest(TimePs& time) override { found_.latest.push_back(time); }
+  void horizon(TimePs time) override { found_.horizon = std::min(found_.horizon, time); }
   Base base(std::uint64_t value, std::uint64_t) override {
     found_.counters.push_back(value);
     return {value, value};
@@ -157,14 +172,17 @@ class Shift : public Fold {
 
   TimePs by() const { return by_; }
   // All counters of the snapshots have had their turn.
-  bool is_over() const { return at_ == later_.counters.size(); }
+  bool is_over() const { return at_ == later_.counters.size() && latest_at_ == later_.latest.size(); }
 
   void moment(TimePs& time) override { move(time); }
   void not_before(TimePs& time, TimePs) override { move(time); }
+  void after(TimePs& time, TimePs) override { move(time); }
   void timer(TimePs& time) override { move(time); }
   void latest(TimePs& time) override {
-    if (step() != 0) move(time);
+    if (later_.latest[latest_at_] != earlier_.latest[latest_at_]) move(time);
+    ++latest_at_;
   }
+  void horizon(TimePs) override {}
   Base base(std::uint64_t value, std::uint64_t mask) override {
     return {value, (value + step() * static_cast<std::uint64_t>(periods_)) & mask};
   }
@@ -195,7 +213,7 @@ class Shift : public Fold {
   const Snapshot &earlier_, &later_;
   std::int64_t periods_;
   TimePs by_;
-  std::size_t at_ = 0;
+  std::size_t at_ = 0, latest_at_ = 0;
 };
 
 }  // namespace genie

@@ -72,6 +72,8 @@ class Connection {
     spread_.arrived(queue_pair, part, deliver);
   }
 
+  void fold(Fold& fold) { spread_.fold(fold); }
+
  private:
   Spread spread_;
   bool has_fifo_;

@@ -96,8 +96,8 @@ class NicPort {
 
   void fold(Fold& fold) {
     for (const std::uint8_t mark : marks_) fold.exact(mark);
-    control_.fold(fold);
-    data_.fold(fold);
+    control_.fold(fold, free_);
+    data_.fold(fold, free_);
     fold.exact(held_.size());
     for (Waiting& waiting : held_) {
       fold.exact(waiting.id);
@@ -150,11 +150,12 @@ class NicPort {
     }
     const Waiting& front() const { return slots_[head_]; }
     TimePs since(std::uint32_t place) const { return at(place).since; }
-    void fold(Fold& fold) {
+    // Those that have waited since the port became free, or longer, keep their order.
+    void fold(Fold& fold, TimePs free) {
       fold.exact(count_);
       for (std::uint32_t place = 0; place < count_; ++place) {
         fold.exact(at(place).id);
-        fold.moment(at(place).since);
+        fold.after(at(place).since, free);
       }
     }
     Waiting pop(TimePs free) {

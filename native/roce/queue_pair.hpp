@@ -122,10 +122,14 @@ class QueuePair {
   }
 
   bool can_fold() const { return responder_.can_fold(); }
-  void fold(Fold& fold) {
+  // Bases of both ends' numbers, to which packets under way are relative.
+  struct Bases {
+    Fold::Base expected_psn, msn, unacked_psn;
+  };
+  Bases fold(Fold& fold) {
     counters_.fold(fold);
-    responder_.fold(fold);
-    requester_.fold(fold);
+    const Responder::Bases received = responder_.fold(fold);
+    return {received.psn, received.msn, requester_.fold(fold)};
   }
 
   // Receives have been posted for a peer that may wait for them.

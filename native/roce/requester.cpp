@@ -6,7 +6,7 @@
 
 namespace genie::roce {
 
-void Requester::fold(Fold& fold) {
+Fold::Base Requester::fold(Fold& fold) {
   const auto in_flight = static_cast<std::uint32_t>(std::max(psn_diff(sent_end_psn_, unacked_psn_), 0));
   const Fold::Base psn = fold.base(unacked_psn_, kPsnMask);
   const Fold::Base ssn = fold.base(ssn_, kPsnMask);
@@ -21,6 +21,7 @@ void Requester::fold(Fold& fold) {
   queue_.fold(fold, psn, ssn);
   control_.fold(fold, psn, in_flight);
   ports_.fold(fold);
+  return psn;
 }
 
 }  // namespace genie::roce

@@ -210,7 +210,8 @@ class Requester {
     sink.ready();
   }
 
-  void fold(Fold& fold);
+  // Returns the base of its PSNs: the oldest that is not acknowledged.
+  Fold::Base fold(Fold& fold);
 
  private:
   using Entry = SendQueue::Entry;

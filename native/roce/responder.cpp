@@ -20,7 +20,7 @@ bool Responder::can_fold() const {
   return kept_ == 0 && !is_sprayed_pair() && !trimmed_ && reads_.empty() && answered_.empty();
 }
 
-void Responder::fold(Fold& fold) {
+Responder::Bases Responder::fold(Fold& fold) {
   const Fold::Base psn = fold.base(expected_psn_, kPsnMask);
   const Fold::Base msn = fold.base(msn_, kPsnMask);
   fold.exact(message_, starved_, nak_, ack_due_, cnp_due_, broken_, after_read_, echo_);
@@ -38,6 +38,7 @@ void Responder::fold(Fold& fold) {
   }
   notify_.fold(fold);
   ports_.fold(fold);
+  return {psn, msn};
 }
 
 }  // namespace genie::roce

@@ -174,7 +174,11 @@ class Responder {
 
   // True where a state can be folded: nothing has come early or trimmed, and no READ is answered.
   bool can_fold() const;
-  void fold(Fold& fold);
+  // Bases of the PSNs that it expects and of its MSNs.
+  struct Bases {
+    Fold::Base psn, msn;
+  };
+  Bases fold(Fold& fold);
 
  private:
   // Of the last gap or refusal: nothing is wrong, its NAK is to be sent, it has been sent and the gap is

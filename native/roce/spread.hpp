@@ -12,6 +12,7 @@
 #include <deque>
 #include <vector>
 
+#include "core/fold.hpp"
 #include "core/time.hpp"
 
 namespace genie::roce {
@@ -78,6 +79,24 @@ class Spread {
       waiting_[next_in_].pop_front();
       turn(next_in_);
       deliver(message);
+    }
+  }
+  void fold(Fold& fold) {
+    fold.exact(next_out_, next_in_);
+    for (std::deque<Arrival>& parts : waiting_) {
+      fold.exact(parts.size());
+      for (Arrival& part : parts) {
+        fold.exact(part.size_bytes, part.tag);
+        fold.latest(part.first);
+        fold.latest(part.time);
+      }
+    }
+    for (const std::uint64_t place : free_) fold.exact(place);
+    for (Whole& whole : wholes_) {
+      fold.exact(whole.left);
+      if (whole.left == 0) continue;
+      fold.exact(whole.retransmits);
+      fold.handle(whole.handle);
     }
   }
 

@@ -25,12 +25,12 @@ void Walker::fold(Fold& fold) {
              credits_.size());
   for (const std::uint8_t busy : slot_busy_) fold.exact(busy);
   fold.total(steps_done_);
-  for (Instance& instance : instances_) {
-    if (instance.remaining_steps > 0) this->fold(fold, instance);
-  }
+  fold.exact(active_.size());
+  for (const std::int32_t own : active_) this->fold(fold, instances_[index(own)]);
   const auto step_of = [&](std::int32_t instance, std::int32_t& step) {
-    const Instance& own = instances_[index(instance)];
+    Instance& own = instances_[index(instance)];
     fold.exact(instance, step - own.base + own.shifted);
+    own.lowest = std::min(own.lowest, step);
     step += own.shifted;
   };
   matches_.each([&](std::uint64_t key, Match& match) {
@@ -46,8 +46,8 @@ void Walker::fold(Fold& fold) {
     for (std::int32_t at = match.arrival_head; at >= 0; at = arrivals_[index(at)].next) {
       Arrival& arrival = arrivals_[index(at)];
       fold.exact(arrival.size_bytes);
-      fold.moment(arrival.first);
-      fold.moment(arrival.time);
+      fold.latest(arrival.first);
+      fold.latest(arrival.time);
     }
   });
   credits_.each([&](std::uint64_t key, CreditMatch& match) {
@@ -64,7 +64,7 @@ void Walker::fold(Fold& fold, Instance& at) {
     return counters_[at.counters + index(step)];
   };
   while (at.base < steps.steps() && is_ready(counter(at.base))) ++at.base;
-  const std::int32_t first = at.base, last = at.top;
+  const std::int32_t first = at.lowest = at.base, last = at.top;
   fold.exact(at.node, last - first);
   for (std::int32_t step = first; step <= last; ++step) fold.exact(counter(step));
   fold.base(at.base, ~std::uint32_t{0});
@@ -101,29 +101,39 @@ void Walker::fold(Fold& fold, Instance& at) {
   }
 }
 
-std::uint64_t Walker::relative(std::uint64_t handle) const {
+bool Walker::is_of_node(std::uint64_t handle) {
+  const auto step = static_cast<std::uint32_t>(handle);
+  return step == kWholeNode || step == kFirstStep;
+}
+
+std::uint64_t Walker::relative(std::uint64_t handle) {
   const auto node = static_cast<std::int32_t>(handle >> 32);
   const auto step = static_cast<std::uint32_t>(handle);
-  if (handle == kCreditHandle || step == kWholeNode || step == kFirstStep) return handle;
-  const Instance& own = instances_[index(states_[index(node)].place)];
+  if (handle == kCreditHandle || is_of_node(handle)) return handle;
+  Instance& own = instances_[index(states_[index(node)].place)];
+  own.lowest = std::min(own.lowest, static_cast<std::int32_t>(step));
   return handle_of(node, step - static_cast<std::uint32_t>(own.base));
 }
 
 std::uint64_t Walker::moved(std::uint64_t handle) const {
   const auto node = static_cast<std::int32_t>(handle >> 32);
   const auto step = static_cast<std::uint32_t>(handle);
-  if (handle == kCreditHandle || step == kWholeNode || step == kFirstStep) return handle;
+  if (handle == kCreditHandle || is_of_node(handle)) return handle;
   const Instance& own = instances_[index(states_[index(node)].place)];
   return handle_of(node, step + static_cast<std::uint32_t>(own.shifted));
 }
 
 std::vector<Walker::Progress> Walker::in_progress() const {
   std::vector<Progress> found;
-  for (std::size_t at = 0; at < instances_.size(); ++at) {
-    if (instances_[at].remaining_steps > 0)
-      found.push_back({static_cast<std::int32_t>(at), instances_[at].base});
-  }
+  for (const std::int32_t own : active_)
+    found.push_back({own, instances_[index(own)].base, instances_[index(own)].lowest});
   return found;
+}
+
+std::int64_t Walker::steps_left() const {
+  std::int64_t sum = 0;
+  for (const std::int32_t own : active_) sum += instances_[index(own)].remaining_steps;
+  return sum;
 }
 
 // A step and the one `stride` later do the same, with dependencies as far before them.
@@ -146,19 +156,53 @@ bool Walker::is_like(const Instance& at, std::int32_t step, std::int32_t stride)
           steps.work_per_kib[one] == steps.work_per_kib[other]);
 }
 
-// The furthest step that counts down or is received next must have a like one too.
-std::int64_t Walker::repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const {
+// The furthest step that counts down or is received next.
+std::int32_t Walker::furthest_step(std::int32_t instance) const {
   const Instance& at = instances_[index(instance)];
-  const StepTemplate& steps = steps_of(at.node);
-  std::int32_t step = std::max(lowest, 0);
-  while (step + stride < steps.steps() && is_like(at, step, stride)) ++step;
   std::int32_t furthest = std::max(at.top, at.base);
   matches_.each([&](std::uint64_t, const Match& match) {
     for (std::int32_t lane = match.lane_head; lane >= 0; lane = lanes_[index(lane)].next) {
       if (lanes_[index(lane)].instance == instance) furthest = std::max(furthest, lanes_[index(lane)].step);
     }
   });
-  return std::max(0, step + stride - 1 - furthest) / stride;
+  return furthest;
+}
+
+std::int64_t Walker::repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const {
+  const Instance& at = instances_[index(instance)];
+  const StepTemplate& steps = steps_of(at.node);
+  std::int32_t step = std::max(lowest, 0);
+  while (step + stride < steps.steps() && is_like(at, step, stride)) ++step;
+  return std::max(0, step + stride - 1 - furthest_step(instance)) / stride;
+}
+
+Walker::Loop Walker::loop(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const {
+  const Instance& at = instances_[index(instance)];
+  const StepTemplate& steps = steps_of(at.node);
+  const std::int32_t first = std::max(lowest, 0);
+  const auto first_unlike = [&](std::int32_t length, std::int32_t end) {
+    std::int32_t step = first;
+    while (step < end && step + length < steps.steps() && is_like(at, step, length)) ++step;
+    return step;
+  };
+  const std::int32_t round_end = first_unlike(stride, steps.steps());
+  for (std::int32_t length = stride + 1; round_end + 2 * length <= steps.steps(); ++length) {
+    if (first_unlike(length, round_end + length) < round_end + length) continue;
+    const auto begin = steps.action.begin() + first;
+    return {length, static_cast<std::int32_t>(std::count_if(begin, begin + length, [](std::uint8_t action) {
+              return action != static_cast<std::uint8_t>(StepAction::kSend);
+            }))};
+  }
+  return {};
+}
+
+std::int64_t Walker::periods_until_alike(std::int32_t instance, std::int32_t stride,
+                                         std::int32_t lowest) const {
+  const Instance& at = instances_[index(instance)];
+  const std::int32_t first = std::max(lowest, 0);
+  std::int32_t step = std::min(furthest_step(instance), steps_of(at.node).steps() - stride - 1);
+  while (step >= first && is_like(at, step, stride)) --step;
+  return std::max(1, (step - first + stride) / stride);
 }
 
 }  // namespace genie

@@ -41,6 +41,7 @@ void Walker::start_collective(std::int32_t node) {
   const auto id = static_cast<std::int32_t>(instances_.size());
   states_[row].place = id;
   instances_.push_back(instance);
+  active_.push_back(id);
   if (steps.has_times()) {
     instances_.back().first_channel = take_channels(steps.channels);
     if (steps.start_delay > 0) {
@@ -222,6 +223,9 @@ void Walker::step_done(std::int32_t instance, std::int32_t step) {
     if (counter == 0 || counter == kArrivedEarly) step_ready(instance, next);
   }
   if (--instances_[index(instance)].remaining_steps > 0) return;
+  const auto own = std::find(active_.begin(), active_.end(), instance);
+  *own = active_.back();
+  active_.pop_back();
   give_counters(instances_[index(instance)]);
   if (steps.has_times()) give_channels(instances_[index(instance)]);
   end(instances_[index(instance)].node);

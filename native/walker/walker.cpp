@@ -30,6 +30,7 @@ void Walker::reset() {
   finished_steps_.clear();
   next_finished_ = 0;
   instances_.clear();
+  active_.clear();
   counters_.clear();
   channels_.clear();
   for (auto& places : free_channels_) places.clear();

@@ -93,16 +93,31 @@ class Walker final : public Fold::Handles {
   void fold(Fold& fold);
   // Of a handle, and of one after the latest shift: steps count from the first of their collective that is
   // not ready.
-  std::uint64_t relative(std::uint64_t handle) const override;
+  std::uint64_t relative(std::uint64_t handle) override;
   std::uint64_t moved(std::uint64_t handle) const override;
-  // A collective in progress.
+  // A collective in progress: its first step that is not ready, and the first that something of the latest
+  // fold was for.
   struct Progress {
-    std::int32_t instance = 0, base = 0;  // base: its first step that is not ready
+    std::int32_t instance = 0, base = 0, lowest = 0;
   };
   std::vector<Progress> in_progress() const;
+  // The steps that its collectives in progress have not done.
+  std::int64_t steps_left() const;
+  // The node's own timers, at a start or an end.
+  static bool is_of_node(std::uint64_t handle);
   // The number of times that a collective in progress can do `stride` steps more from a state that it has
-  // come to twice. All steps from `lowest` on are like those `stride` before them.
+  // come to twice. All steps from `lowest` on must be like those `stride` after them.
   std::int64_t repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const;
+
+  // The number of such times after which all steps that it then deals with are alike; 1 or more.
+  std::int64_t periods_until_alike(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const;
+
+  // The shortest row of steps that comes again from `lowest` on, also where rows of `stride` steps do not any
+  // more, and its receives; 0: there is none.
+  struct Loop {
+    std::int32_t steps = 0, receives = 0;
+  };
+  Loop loop(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const;
 
   // Early, what advance() will touch: first the walker itself, then what a completion leads to.
   void fetch() const {
@@ -151,8 +166,9 @@ class Walker final : public Fold::Handles {
     std::size_t first_send = 0, first_receive = 0;  // into sends_, receives_
     std::size_t first_channel = 0;                  // into channels_, where GPUs take time
     std::int32_t top = -1;                          // highest step that another has counted down
-    std::int32_t base = 0,
-                 shifted = 0;  // a step that all before are ready; how far the latest shift moved it
+    // A step that all before are ready; how far the latest shift moved it; the first step of a handle in the
+    // latest fold.
+    std::int32_t base = 0, shifted = 0, lowest = 0;
   };
   // A channel of a collective on a GPU. `free`: when it can work on its next send. `left`, `received`: when
   // its last send leaves, and when its last receive is done.
@@ -216,6 +232,7 @@ class Walker final : public Fold::Handles {
   std::string missing_steps(std::int32_t node) const;
   void fold(Fold& fold, Instance& instance);
   bool is_like(const Instance& instance, std::int32_t step, std::int32_t stride) const;
+  std::int32_t furthest_step(std::int32_t instance) const;
 
   // Fields that every node uses come first.
   const SharedPlan* shared_;
@@ -240,6 +257,7 @@ class Walker final : public Fold::Handles {
 
   std::vector<NodeRecord> records_;
   std::vector<Instance> instances_;
+  std::vector<std::int32_t> active_;  // instances in progress
   std::vector<Channel> channels_;
   std::array<std::vector<std::size_t>, 32>
       free_channels_;  // places in channels_, by the logarithm of their room

@@ -244,10 +244,10 @@ double check(const Case& each) {
       for (const Walker::Progress& own : walker.in_progress()) {
         const std::int32_t stride = own.base - same->second[at++];
         CHECK_IN(stride > 0, each.name);
-        periods = std::min(periods, walker.repeats(own.instance, stride, own.base - 2 * stride));
+        periods = std::min(periods, walker.repeats(own.instance, stride, own.lowest - stride));
       }
     }
-    if (periods < 10) continue;  // the first round waits for nothing and is like no other
+    if (periods < 1) continue;  // the first round waits for nothing and is like no other
     Shift shift(same->first, now, periods);
     jumped.fold(shift);
     CHECK_IN(shift.is_over(), each.name);

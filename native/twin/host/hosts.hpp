@@ -14,6 +14,7 @@
 #include "twin/host/rank_driver.hpp"
 #include "twin/kernel/schedule.hpp"
 #include "twin/network/links.hpp"
+#include "twin/network/packet_bases.hpp"
 
 namespace genie::twin {
 
@@ -29,6 +30,8 @@ class Hosts {
   const QueuePairs& queue_pairs() const { return queue_pairs_; }
   const Nics& nics() const { return nics_; }
   void keep_trace(bool keep) { keep_trace_ = keep; }
+  bool keeps_trace() const { return keep_trace_; }
+  bool asks_telemetry() const { return asks_telemetry_; }
 
   // Before the first event: connections of all ranks.
   void connect();
@@ -75,6 +78,11 @@ class Hosts {
   void reroute(Processes& processes, TimePs now);
   // Links that are down on the ways of a queue pair that gave up, each cable once, added to `dead`.
   void add_dead_links(std::uint32_t queue_pair, std::vector<std::uint32_t>& dead) const;
+
+  // True where their state can be folded.
+  bool can_fold() const;
+  // Gives the bases of what is under way to each queue pair.
+  void fold(Fold& fold, PacketBases& bases);
 
   // Performs for ranks, as RankDriver asks for it.
   void post(Process& process, std::int32_t rank, const Operation& operation);

@@ -6,6 +6,7 @@
 #include <deque>
 #include <vector>
 
+#include "core/fold.hpp"
 #include "core/time.hpp"
 #include "roce/queue_pair.hpp"
 #include "twin/fabric/nic_costs.hpp"
@@ -32,6 +33,17 @@ class MessageQueues {
     const roce::SendRequest request = waiting.front();
     waiting.pop_front();
     return request;
+  }
+  void fold(Fold& fold, std::uint32_t queue_pair) {
+    if (!delays(queue_pair)) return;
+    Queue& queue = queues_[queue_pair];
+    fold.not_before(queue.costs.next_start);
+    fold.not_before(queue.costs.ready);
+    fold.exact(queue.waiting.size());
+    for (roce::SendRequest& request : queue.waiting) {
+      fold.exact(request.verb, request.size_bytes, request.immediate, request.remote_address);
+      fold.handle(request.handle);
+    }
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/fold.hpp"
 #include "core/time.hpp"
 #include "roce/nic_port.hpp"
 #include "twin/fabric/network.hpp"
@@ -68,6 +69,12 @@ class Nic {
     }
     return std::exchange(expected_, at) != at;
   }
+  void fold(Fold& fold) {
+    port.fold(fold);
+    fold.exact(is_sending_);
+    fold.not_before(busy_until_, 1);
+    fold.moment(expected_);
+  }
 
  private:
   std::vector<std::uint32_t> queue_pairs_;  // by number on the port
@@ -87,6 +94,7 @@ class Nics {
 
   Nic& operator[](std::uint32_t number) { return nics_[number]; }
   const Nic& operator[](std::uint32_t number) const { return nics_[number]; }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(nics_.size()); }
   // kNone: no queue pair sends by that link.
   std::uint32_t find(std::uint32_t link) const { return nic_of_link_[link]; }
   // The same, with a new one where there is none. `retries`: of the link.

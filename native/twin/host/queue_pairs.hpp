@@ -16,6 +16,7 @@
 #include "twin/host/rank_driver.hpp"
 #include "twin/kernel/huge_pages.hpp"
 #include "twin/network/links.hpp"
+#include "twin/network/packet_bases.hpp"
 
 namespace genie::twin {
 
@@ -76,6 +77,9 @@ class QueuePairs {
   }
   // The routes of a queue pair and of its answers.
   std::vector<std::uint32_t> routes_of(std::uint32_t id) const;
+  bool has_losses() const { return !loss_plans_.empty(); }
+  // Gives the bases of what is under way to each.
+  void fold(Fold& fold, RankDriver& ranks, PacketBases& bases);
   // The rate at which congestion control lets a pair's queue pairs send together, at most that of their
   // ports. `first`: of the pair.
   std::int64_t allowed_bps(std::uint32_t first, const Nics& nics, const Links& links, TimePs now) const;

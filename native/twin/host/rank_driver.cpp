@@ -16,6 +16,8 @@ RankDriver::RankDriver(const Network& network, const SharedPlan& shared,
 }
 
 void RankDriver::deliver(Process& process, std::int32_t rank, const Completion& completion) {
+  if (rank == watched_ && completion.type == Completion::Type::kArrived && !is_credit(completion.tag))
+    seen_.push_back(process.now);
   const TimePs latency = network_->message_latency_ps[index(host_of(rank))];
   if (latency == 0) return make_ready(process, rank, completion);
   events_of(rank).add_completion(process.now + latency, completion);

@@ -3,6 +3,7 @@
 #pragma once
 #include <cassert>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/index.hpp"
@@ -39,6 +40,26 @@ class RankDriver {
     events_of(rank).add_send(time, queue_pair);
     set_event(rank);
   }
+
+  // Fold of a rank; handles that follow belong to it.
+  void fold(Fold& fold, std::int32_t rank) {
+    fold.set_handles(nullptr);
+    walkers_[index(rank)].fold(fold);
+    fold.set_handles(&walkers_[index(rank)]);
+    events_of(rank).fold(fold);
+  }
+  // Handles that follow belong to the rank, whose fold has been.
+  void set_handles(Fold& fold, std::int32_t rank) { fold.set_handles(&walkers_[index(rank)]); }
+  // Its events have been moved.
+  void renew_events() {
+    for (std::uint32_t rank = 0; rank < ranks(); ++rank) set_event(static_cast<std::int32_t>(rank));
+  }
+  // Keeps the times of what comes to a rank; -1: of none.
+  void watch(std::int32_t rank) {
+    watched_ = rank;
+    seen_.clear();
+  }
+  std::vector<TimePs> take_seen() { return std::exchange(seen_, {}); }
 
   // `messages` does what ranks ask for:
   //   void post(process, rank, operation)   a rank sends a message
@@ -117,6 +138,8 @@ class RankDriver {
   std::vector<Walker> walkers_;
   std::vector<std::vector<Completion>> ready_;  // of each rank, for its walker at this instant
   std::vector<RankEvents> events_;              // of each rank
+  std::int32_t watched_ = -1;
+  std::vector<TimePs> seen_;  // by the watched rank
 };
 
 }  // namespace genie::twin

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/fold.hpp"
 #include "core/time.hpp"
 #include "walker/walker.hpp"
 
@@ -62,6 +63,8 @@ class RankEvents {
     unused_.push_back(event.place);
     return delayed_[event.place].operation;
   }
+  // Their walker's handles are set. Timers of nodes do not recur.
+  void fold(Fold& fold);
 
  private:
   struct Delayed {  // either

@@ -40,6 +40,14 @@ class Calendar {
     }
   }
 
+  // All have come to `now`, and forget what they had to do.
+  void restart(TimePs now) {
+    std::fill(bits_.begin(), bits_.end(), 0);
+    occupied_ = 0;
+    window_ = window_of(now);
+    while (far_.next_time() != kNever) far_.set(far_.next_source(), kNever);
+  }
+
   // The next window in which something may happen, this one included; kNone: there is none.
   std::uint64_t next() const {
     const std::uint64_t far = far_.next_time() == kNever ? kNone : window_of(far_.next_time());
@@ -157,6 +165,12 @@ class Schedule {
   void rest(std::uint32_t process, TimePs other) {
     const TimePs next = std::min(trees_[process].next_time(), other);
     if (next != kNever) wake(process, next);
+  }
+  // All events come later by what has been skipped until `now`, to which all have come.
+  void move(TimePs by, TimePs now) {
+    for (TournamentTree& tree : trees_) tree.move(by);
+    for (Calendar& own : calendars_) own.restart(now);
+    for (std::uint32_t process = 0; process < processes(); ++process) wake(process, now);
   }
 
  private:

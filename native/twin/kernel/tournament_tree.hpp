@@ -46,6 +46,14 @@ class TournamentTree {
     const Node *const often = &nodes_[1], *const other = others() + 1;
     next_ = often->time <= other->time ? *often : *other;
   }
+  // All events come so much later.
+  void move(TimePs by) {
+    const auto move_one = [by](TimePs& time) {
+      if (time != kNever) time += by;
+    };
+    for (Node& node : nodes_) move_one(node.time);
+    move_one(next_.time);
+  }
 
  private:
   struct Node {

@@ -42,7 +42,7 @@ namespace genie::twin {
 // a link takes no time, or a token bucket none, do several of one input come at one instant, and then of
 // other connections.
 [[gnu::noinline]] void InputOrder::draw_turns(ArrivalBatch& batch, std::size_t first, std::size_t end,
-                                              std::uint64_t number_mask, std::uint64_t seed) const {
+                                              std::uint64_t number_mask, std::uint64_t seed) {
   std::uint64_t* const keys = batch.keys.data();
   const auto arrival_of = [&](std::uint64_t key) -> const Arrival& {
     return batch.arrivals[key & number_mask];
@@ -55,10 +55,31 @@ namespace genie::twin {
     if (!arrival_of(key).packet->paced) continue;
     drawn.push_back({mixed(seed ^ mixed(own ^ meeting(arrival_of(key).input))), place});
   }
+  if (std::ranges::any_of(drawn, [&](const Contender& it) { return it.rank != drawn.front().rank; }))
+    ++drawn_;
   std::sort(drawn.begin(), drawn.end());
   auto next = drawn.begin();
   for (std::size_t place = first; place < end; ++place) {
     if (arrival_of(batch.sorted[place]).packet->paced) keys[place] = batch.sorted[(next++)->key];
+  }
+}
+
+void InputOrder::fold(Fold& fold) {
+  // Places of the times of service and of meetings among all of these.
+  std::vector<std::uint64_t> sorted = served_;
+  for (std::uint32_t input = 0; input < links.size(); ++input) sorted.push_back(meeting(input));
+  std::sort(sorted.begin(), sorted.end());
+  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  const auto place = [&](std::uint64_t time) {
+    return std::lower_bound(sorted.begin(), sorted.end(), time) - sorted.begin();
+  };
+  for (std::uint32_t input = 0; input < links.size(); ++input)
+    fold.exact(place(served_[input]), place(meeting(input)));
+  fold.rare(drawn_);
+  fold.total(clock_);
+  for (std::uint32_t input = 0; input < links.size(); ++input) {
+    fold.total(served_[input]);
+    fold.total(met_[input]);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/fold.hpp"
 #include "twin/port/packet.hpp"
 
 namespace genie::twin {
@@ -62,15 +63,19 @@ class alignas(64) InputOrder {
   std::size_t take_turns(ArrivalBatch& batch, std::size_t first, std::size_t count, unsigned number_bits,
                          std::uint64_t seed);
 
+  // Turns depend on the order of the inputs alone.
+  void fold(Fold& fold);
+
  private:
   // Equal for those that came together when they came last.
   std::uint64_t meeting(std::uint32_t input) const { return std::max(served_[input], met_[input]); }
   void draw_turns(ArrivalBatch& batch, std::size_t first, std::size_t end, std::uint64_t number_mask,
-                  std::uint64_t seed) const;
+                  std::uint64_t seed);
 
   std::vector<std::uint64_t> served_;  // by input: the clock after its last arrival
   std::vector<std::uint64_t> met_;     // and after the last instant at which it came with others
   std::uint64_t clock_ = 0;            // arrivals ever
+  std::uint64_t drawn_ = 0;            // meetings that a draw has put in order
 };
 
 }  // namespace genie::twin

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/fold.hpp"
 #include "core/time.hpp"
 
 namespace genie::twin {
@@ -38,6 +39,14 @@ class RareCounters {
   void keep_longest(std::uint32_t link, std::int64_t bytes) {
     std::int64_t& longest = at_source_[link].longest_queue_bytes;
     longest = std::max(longest, bytes);
+  }
+  void fold(Fold& fold, std::uint32_t link) {
+    LinkCounters& counters = at_source_[link];
+    for (const std::uint64_t lost : {counters.dropped, counters.dropped_bytes, counters.trimmed,
+                                     at_end_[link].packets, at_end_[link].bytes})
+      fold.rare(lost);
+    fold.total(counters.pauses);
+    fold.exact(counters.longest_queue_bytes);
   }
   // The counts that are kept here; others are 0.
   LinkCounters of(std::uint32_t link) const {

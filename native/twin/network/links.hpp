@@ -29,6 +29,7 @@
 #include "twin/network/link_counters.hpp"
 #include "twin/network/load_balancer.hpp"
 #include "twin/network/mailboxes.hpp"
+#include "twin/network/packet_bases.hpp"
 #include "twin/network/path_table.hpp"
 #include "twin/network/shared_buffers.hpp"
 #include "twin/port/class_order.hpp"
@@ -146,6 +147,7 @@ class Links {
   // waits for the next. Empty when there is none.
   std::vector<std::uint32_t> deadlock() const;
   TelemetryPool& telemetry() { return telemetry_; }
+  void fold(Fold& fold, const PacketBases& bases);
 
  private:
   static constexpr std::uint32_t kNowhere = kPauseFrame - 2;  // in place of a link: no way is left
@@ -256,6 +258,7 @@ class Links {
   std::uint32_t ingress_of(const Packet& packet) const {
     return packet.is_free() ? packet.route & ~Packet::kFree : paths_[packet.route - 1];
   }
+  void fold_port(Fold& fold, std::uint32_t number, const PacketBases& bases);
   // The time of all packets before a new one on a port.
   TimePs backlog(const Port& port, TimePs now) const {
     return std::max<TimePs>(port.free - now, 0) + serialisation_ps(port.waiting_bytes, port.rate_bps);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/flat_map.hpp"
+#include "core/fold.hpp"
 #include "core/mix.hpp"
 #include "core/time.hpp"
 #include "twin/fabric/network.hpp"
@@ -56,6 +57,18 @@ class LoadBalancer {
         break;
     }
     return next_hops_[drawn()];
+  }
+  void fold(Fold& fold, const Network& network) {
+    if (network.balance == Balance::kRoundRobin) {
+      constexpr std::uint64_t kTurns = 720'720;  // a multiple of all numbers of next hops up to 16
+      fold.exact(drawn_ % kTurns);
+      return fold.total(drawn_);
+    }
+    fold.rare(drawn_);
+    flowlets_.each([&](std::uint64_t connection, Flowlet& flowlet) {
+      fold.exact(connection, flowlet.link);
+      fold.not_before(flowlet.last, network.flowlet_gap + 1);
+    });
   }
 
  private:

@@ -60,6 +60,15 @@ void SharedBuffers::forget_pauses(std::int32_t node, std::uint32_t ingress, Time
   }
 }
 
+void SharedBuffers::fold_ingress(Fold& fold, std::uint32_t ingress) {
+  for (std::uint32_t priority = 0; priority < kPauseClass; ++priority) {
+    Use& use = use_of(ingress, priority);
+    fold.exact(use.bytes, use.headroom_bytes, use.pausing);
+    if (use.pausing) fold.latest(use.paused_since);
+  }
+  fold.total(paused_ps_[ingress]);
+}
+
 TimePs SharedBuffers::pausing_ps(std::uint32_t ingress, TimePs now) const {
   TimePs sum = 0;
   for (std::uint32_t priority = 0; priority < kPauseClass; ++priority) {

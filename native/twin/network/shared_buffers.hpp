@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/fold.hpp"
 #include "core/index.hpp"
 #include "core/time.hpp"
 #include "twin/fabric/network.hpp"
@@ -63,6 +64,11 @@ class SharedBuffers {
   TimePs paused_ps(std::uint32_t ingress) const { return paused_ps_[ingress]; }
   // Those alone, at `now`.
   TimePs pausing_ps(std::uint32_t ingress, TimePs now) const;
+  // All that has left has been released.
+  void fold_node(Fold& fold, std::int32_t node) {
+    fold.exact(pools_[index(node)].used_bytes, pools_[index(node)].pausing);
+  }
+  void fold_ingress(Fold& fold, std::uint32_t ingress);
 
  private:
   struct alignas(64) Pool {         // of a switch

@@ -49,6 +49,16 @@ class Simulator {
   std::size_t sample(TimePs time);
   Samples take_samples();
 
+  // The reason why no state of this simulation can be folded; "" where it can.
+  std::string unfoldable() const;
+  // True where its state can be folded now: all have come to `now`.
+  bool can_fold() const { return hosts_.can_fold(); }
+  void fold(Fold& fold);
+  // A shift of the state has skipped `by` until `now`.
+  void move(TimePs by, TimePs now);
+  TimePs next_change() const { return next_change_time(); }
+  RankDriver& ranks() { return hosts_.ranks(); }
+
   bool done() const;
   // Share of the packets of the plan's messages that have been sent: 0 to 1.
   double share_done();

@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstdint>
 
+#include "core/fold.hpp"
 #include "twin/fabric/network.hpp"
 
 namespace genie::twin {
@@ -37,6 +38,11 @@ class DeficitRoundRobin {
       turn_ = (own + 1) % kClasses;
       deficit_bytes_[turn_] += weight_bytes[turn_];
     }
+  }
+
+  void fold(Fold& fold) const {
+    for (const std::int64_t deficit : deficit_bytes_) fold.exact(deficit);
+    fold.exact(turn_);
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/fold.hpp"
 #include "core/mix.hpp"
 #include "twin/fabric/network.hpp"
 
@@ -31,6 +32,11 @@ class EcnMarker {
     return true;
   }
   std::uint64_t marked(std::uint32_t link) const { return link < states_.size() ? states_[link].marked : 0; }
+  void fold(Fold& fold, std::uint32_t link) {
+    if (link >= states_.size()) return;
+    fold.rare(states_[link].drawn);
+    fold.total(states_[link].marked);
+  }
 
  private:
   struct State {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/fold.hpp"
 #include "core/mix.hpp"
 #include "core/time.hpp"
 #include "twin/fabric/network.hpp"
@@ -72,6 +73,14 @@ class ErrorModels {
   }
   // Also of links without errors.
   std::uint64_t replays(std::uint32_t link) const { return states_.empty() ? 0 : states_[link].replays; }
+  void fold(Fold& fold, std::uint32_t link) {
+    State& state = states_[link];
+    fold.rare(state.drawn);
+    fold.total(state.replays);
+    fold.exact(state.planned, state.time);
+    fold.not_before(state.first, 1);
+    fold.not_before(state.until, state.time + 1);
+  }
 
  private:
   struct State {

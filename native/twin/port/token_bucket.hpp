@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/fold.hpp"
 #include "core/time.hpp"
 
 namespace genie::twin {
@@ -15,6 +16,11 @@ struct TokenBucket {
   TimePs start(TimePs at, TimePs time) const { return std::max(at, due + time - burst); }
   // A packet leaves at `at`; a pause frame does without waiting for its tokens.
   void take(TimePs at, TimePs time) { due = std::max(due, at) + time; }
+  // `most`: the time of the longest packet at the rate.
+  void fold(Fold& fold, TimePs most) {
+    fold.exact(burst);
+    fold.not_before(due, std::max<TimePs>(most - burst, 0));
+  }
   // The rate is `slower` times lower from `now` on, and the burst takes `burst_ps` at it: the bucket lacks as
   // many tokens as before.
   void change_rate(TimePs burst_ps, double slower, TimePs now) {

@@ -1,0 +1,239 @@
+#include "twin/skip/recurrence.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "core/index.hpp"
+
+namespace genie::twin {
+namespace {
+
+constexpr std::uint64_t kSlice = 8'000;      // events between two looks at what the watched rank has seen
+constexpr std::uint64_t kEventsPerWord = 2;  // a word costs a fiftieth of an event or less
+constexpr std::uint64_t kFreeLooks = 8;
+constexpr std::uint32_t kLooksMax = 64;    // of one search
+constexpr std::uint32_t kIdleMost = 4096;  // slices
+
+// Rings take as many rounds as they have ranks, with a few messages in each.
+std::uint32_t lag_max(std::size_t ranks) {
+  constexpr std::size_t kEach = 16, kLeast = 128, kMost = 4096;
+  return static_cast<std::uint32_t>(std::clamp(ranks * kEach, kLeast, kMost));
+}
+
+}  // namespace
+
+Recurrence::Recurrence(Simulator& simulator)
+    : simulator_(simulator), finder_(lag_max(simulator.walkers().size())) {}
+
+bool Recurrence::run(std::uint64_t events, TimePs until) {
+  if (!std::exchange(is_checked_, true)) is_foldable_ = simulator_.unfoldable().empty();
+  if (!is_foldable_) return simulator_.run(events, until);
+  const std::uint64_t begin = simulator_.events();
+  while (true) {
+    const std::uint64_t played = simulator_.events() - begin;
+    if (played >= events) return true;
+    const TimePs next_look = std::min(short_.next_look, long_.next_look), stop = std::min(next_look, until);
+    const bool more = simulator_.run(std::min(kSlice, events - played), stop);
+    take_seen();
+    if (more) {
+      watch();
+      continue;
+    }
+    if (simulator_.over() || stop < next_look) return false;
+    look(stop, until);
+    if (stop == until) return false;
+  }
+}
+
+// The rank with most left to do.
+void Recurrence::choose_watched() {
+  std::int64_t most = 0;
+  std::int32_t best = -1;
+  const std::vector<Walker>& walkers = simulator_.walkers();
+  for (std::size_t rank = 0; rank < walkers.size(); ++rank) {
+    const std::int64_t left = walkers[rank].steps_left();
+    if (left <= most || static_cast<std::int32_t>(rank) == watched_) continue;
+    most = left;
+    best = static_cast<std::int32_t>(rank);
+  }
+  if (watched_ >= 0) idle_max_ = std::min(2 * idle_max_, kIdleMost);
+  watched_ = best;
+  idle_slices_ = 0;
+  seen_until_ = 0;
+  loop_instance_ = -1;
+  loop_lag_ = 0;
+  loop_reference_.reset();
+  finder_.clear();
+  simulator_.ranks().watch(best);
+}
+
+void Recurrence::take_seen() {
+  if (watched_ < 0) return;
+  const std::vector<TimePs> seen = simulator_.ranks().take_seen();
+  idle_slices_ = seen.empty() ? idle_slices_ + 1 : 0;
+  for (const TimePs time : seen) finder_.add(time);
+  const std::uint64_t events = simulator_.events();
+  credit_ += (events - std::exchange(events_, events)) / kEventsPerWord;
+}
+
+// Begins the searches that what has been seen gives reason for.
+void Recurrence::watch() {
+  if (watched_ < 0 || idle_slices_ > idle_max_) return choose_watched();
+  if (idle_slices_ > 0 || !can_afford()) return;
+  if (const TimePs loop = finder_.period_of(loop_lag_); loop > 0 && long_.is_over() && loop_reference_) {
+    const TimePs next_look = loop_reference_->snapshot.now + loop;
+    if (next_look > std::max(simulator_.now(), simulator_.next())) {
+      long_.begin(loop, next_look);
+      long_.reference = std::move(loop_reference_);
+    }
+    loop_reference_.reset();
+  }
+  const PeriodFinder::Period found = finder_.shortest();
+  if (found.lag == 0) return;
+  const TimePs at = std::max(simulator_.now() + 1, simulator_.next());
+  if (!short_.is_over() || finder_.count() < seen_until_) return;
+  seen_period_ = found.time;
+  short_.begin(found.time == known_.seen ? known_.whole : found.time, at);
+}
+
+bool Recurrence::can_afford() const {
+  return report_.snapshots < kFreeLooks || credit_ >= state_words_ * 3 << std::min(failures_, 6u);
+}
+
+void Recurrence::end_searches(bool found) {
+  short_ = long_ = {};
+  failures_ = found ? 0 : failures_ + 1;
+}
+
+Recurrence::State Recurrence::observe(TimePs now) {
+  State state;
+  state.seen = finder_.count();
+  Observe found(now);
+  simulator_.fold(found);
+  state.snapshot = found.take();
+  const std::vector<Walker>& walkers = simulator_.walkers();
+  for (std::size_t rank = 0; rank < walkers.size(); ++rank) {
+    for (const Walker::Progress& progress : walkers[rank].in_progress())
+      state.places.push_back({static_cast<std::int32_t>(rank), progress});
+  }
+  state_words_ = state.snapshot.words.size() + state.snapshot.counters.size();
+  ++report_.snapshots;
+  report_.words += state_words_;
+  credit_ -= std::min(credit_, state_words_);
+  return state;
+}
+
+// All have come to `now`.
+void Recurrence::look(TimePs now, TimePs until) {
+  if (!simulator_.can_fold()) return end_searches(false);
+  const State state = observe(now);
+  if (long_.next_look == now && compare(long_, state, until)) return end_searches(true);
+  if (short_.next_look == now) compare(short_, state, std::min(until, long_.next_look));
+}
+
+// True where the simulation has jumped.
+bool Recurrence::compare(Search& search, const State& state, TimePs until) {
+  const TimePs now = state.snapshot.now;
+  search.next_look = now + search.period;
+  if (!search.reference) {
+    search.reference = state;
+    return false;
+  }
+  ++search.looks;
+  if (++search.all_looks >= kLooksMax || (credit_ == 0 && report_.snapshots >= kFreeLooks)) {
+    search = {};
+    ++failures_;
+    return false;
+  }
+  State& earlier = *search.reference;
+  if (earlier.snapshot.recurs_in(state.snapshot)) {
+    search.period = now - earlier.snapshot.now;
+    if (const std::int64_t count = periods(earlier, state, until); count > 0) {
+      if (&search == &short_) {
+        known_ = {seen_period_, search.period};
+        look_at_loop(earlier, state);
+      }
+      jump(earlier, state, count);
+      seen_until_ = finder_.count() + 2 * (state.seen - earlier.seen);
+      failures_ = 0;
+      search = {};
+      return true;
+    }
+    if (state.places.empty()) {  // nothing moves
+      search = {};
+      return false;
+    }
+    // The steps just done are not like those before: looks again when they are.
+    const std::int64_t wait = periods_until_alike(earlier, state);
+    search.next_look = now + wait * search.period;
+    search.reference.reset();
+    if (wait == 1) search.reference = state;
+  } else if (search.looks >= search.looks_max) {
+    earlier = state;
+    search.looks = 0;
+    search.looks_max *= 2;
+  }
+  return false;
+}
+
+// The number of times that what lies between two states can be played again.
+std::int64_t Recurrence::periods(const State& earlier, const State& later, TimePs until) const {
+  const TimePs now = later.snapshot.now;
+  const TimePs end = std::min({later.snapshot.horizon, simulator_.next_change(), until, kLastTime});
+  std::int64_t count = std::max<TimePs>(end - now, 0) / (now - earlier.snapshot.now);
+  bool moves = false;
+  for (std::size_t at = 0; at < later.places.size() && count > 0; ++at) {
+    const Place &before = earlier.places[at], &after = later.places[at];
+    if (before.rank != after.rank || before.progress.instance != after.progress.instance) return 0;
+    const std::int32_t stride = after.progress.base - before.progress.base;
+    if (stride == 0) continue;
+    moves = true;
+    count = std::min(count, simulator_.walkers()[index(after.rank)].repeats(after.progress.instance, stride,
+                                                                            after.progress.lowest - stride));
+  }
+  return moves ? count : 0;
+}
+
+std::int64_t Recurrence::periods_until_alike(const State& earlier, const State& later) const {
+  std::int64_t periods = 1;
+  for (std::size_t at = 0; at < later.places.size(); ++at) {
+    const Place &before = earlier.places[at], &after = later.places[at];
+    const std::int32_t stride = after.progress.base - before.progress.base;
+    if (stride <= 0 || before.progress.instance != after.progress.instance) continue;
+    periods = std::max(periods, simulator_.walkers()[index(after.rank)].periods_until_alike(
+                                    after.progress.instance, stride, after.progress.lowest - stride));
+  }
+  return periods;
+}
+
+// Rounds end with the loop that they are in.
+void Recurrence::look_at_loop(const State& earlier, const State& later) {
+  for (std::size_t at = 0; at < later.places.size(); ++at) {
+    const Place &before = earlier.places[at], &after = later.places[at];
+    const std::int32_t stride = after.progress.base - before.progress.base;
+    if (after.rank != watched_ || stride <= 0) continue;
+    if (std::exchange(loop_instance_, after.progress.instance) != after.progress.instance)
+      loop_lag_ = static_cast<std::uint32_t>(
+          simulator_.walkers()[index(watched_)]
+              .loop(after.progress.instance, stride, after.progress.lowest - stride)
+              .receives);
+    loop_reference_ = later;
+    return;
+  }
+}
+
+void Recurrence::jump(const State& earlier, const State& later, std::int64_t periods) {
+  const std::uint64_t packets = simulator_.data_packets(), count = static_cast<std::uint64_t>(periods);
+  Shift shift(earlier.snapshot, later.snapshot, periods);
+  simulator_.fold(shift);
+  assert(shift.is_over());
+  simulator_.move(shift.by(), later.snapshot.now + shift.by());
+  finder_.skip((later.seen - earlier.seen) * count);
+  ++report_.jumps;
+  report_.periods += count;
+  report_.packets += simulator_.data_packets() - packets;
+  report_.time += shift.by();
+}
+
+}  // namespace genie::twin

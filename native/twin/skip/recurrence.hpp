@@ -1,0 +1,94 @@
+// Recurrence: a simulation that has come to the same state twice is moved by whole periods. Results are those
+// of playing all packets, to the bit; see ARCHITECTURE.md, "Recurrence".
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/fold.hpp"
+#include "twin/packet_level/simulator.hpp"
+#include "twin/skip/period_finder.hpp"
+
+namespace genie::twin {
+
+class Recurrence {
+ public:
+  struct Report {
+    std::uint64_t jumps = 0, periods = 0, packets = 0;  // periods and packets that were skipped
+    TimePs time = 0;                                    // that was skipped
+    std::uint64_t snapshots = 0, words = 0;             // of state
+  };
+
+  explicit Recurrence(Simulator& simulator);
+
+  // As Simulator::run; skipped events do not count.
+  bool run(std::uint64_t events, TimePs until = kNever);
+  const Report& report() const { return report_; }
+  // The reason why nothing can be skipped; "" where something can.
+  std::string unfoldable() const { return simulator_.unfoldable(); }
+
+ private:
+  struct Place {  // of a rank's collective in progress
+    std::int32_t rank = 0;
+    Walker::Progress progress;
+  };
+  struct State {
+    Snapshot snapshot;
+    std::vector<Place> places;
+    std::uint64_t seen = 0;  // by the watched rank
+  };
+  // Looks once in each period, and compares with a state that it replaces after 1, 2, 4, ... looks.
+  struct Search {
+    TimePs period = 0, next_look = kNever;  // kNever: it is over
+    std::optional<State> reference;
+    std::uint32_t looks = 0, looks_max = 1, all_looks = 0;
+
+    bool is_over() const { return next_look == kNever; }
+    void begin(TimePs its_period, TimePs at) {
+      *this = {};
+      period = its_period;
+      next_look = at;
+    }
+  };
+
+  void choose_watched();
+  void take_seen();
+  void watch();
+  void end_searches(bool found);
+  bool can_afford() const;
+  State observe(TimePs now);
+  void look(TimePs now, TimePs until);
+  bool compare(Search& search, const State& state, TimePs until);
+  std::int64_t periods(const State& earlier, const State& later, TimePs until) const;
+  std::int64_t periods_until_alike(const State& earlier, const State& later) const;
+  void look_at_loop(const State& earlier, const State& later);
+  void jump(const State& earlier, const State& later, std::int64_t periods);
+
+  Simulator& simulator_;
+  bool is_foldable_ = false, is_checked_ = false;
+  Report report_;
+  std::int32_t watched_ = -1;
+  PeriodFinder finder_;  // of what the watched rank sees
+  // Slices of events in which it has seen nothing, and after how many another rank is watched.
+  std::uint32_t idle_slices_ = 0, idle_max_ = 64;
+  std::uint64_t seen_until_ = 0;   // no short search before it has seen so much
+  std::uint64_t events_ = 0;       // that credit has been given for
+  std::uint64_t credit_ = 0;       // words that may be taken down
+  std::uint64_t state_words_ = 0;  // of the latest state
+  std::uint32_t failures_ = 0;     // in a row
+  Search short_, long_;            // of rounds; of loops of rounds
+  // Of the present short search; of the latest that has found a recurrence, and after how long all recurs.
+  TimePs seen_period_ = 0;
+  struct Known {
+    TimePs seen = 0, whole = 0;
+  };
+  Known known_;
+  // The loop that the watched rank is in: its collective, what it sees of it, and where its rounds have
+  // ended.
+  std::int32_t loop_instance_ = -1;
+  std::uint32_t loop_lag_ = 0;
+  std::optional<State> loop_reference_;
+};
+
+}  // namespace genie::twin
