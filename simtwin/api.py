@@ -23,7 +23,7 @@ from simtwin.fabric.placement import host_of_rank, ranks_per_server
 from simtwin.fabric.schema import Fabric
 from simtwin.fabric.topology import build_network
 from simtwin.imports.fabric_files import read_fabric_file
-from simtwin.levels.names import BUILT_LEVELS, FLOW, LEVELS, Level
+from simtwin.levels.names import FLOW, LEVELS, Level
 from simtwin.play.effects import idle_compute, idle_options
 from simtwin.play.options import SimulateOptions
 from simtwin.play.run import simulated
@@ -208,9 +208,8 @@ def _series_ps(interval: str, level: str) -> int:
 @as_keywords()
 def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]:
     """Return how collectives become messages, and the fabric with the options' connections. Raises OptionError."""
-    if options.level not in BUILT_LEVELS:
-        problem = "is not built yet" if options.level in LEVELS else "is not a level"
-        raise OptionError(f"level {options.level}: {problem}; give {', '.join(BUILT_LEVELS)}")
+    if options.level not in LEVELS:
+        raise OptionError(f"level {options.level}: is not a level; give {', '.join(LEVELS)}")
     if options.sharing != "max-min" and options.level != FLOW:
         raise OptionError(f"sharing {options.sharing}: is for level {FLOW}")
     try:

@@ -27,7 +27,7 @@ from genie.job.warnings import warn
 from genie.live.launch.launcher import refuse_running
 from genie.live.launch.merge import open_live_run
 from genie.record import TWIN, Run, prepare_folder
-from simtwin.levels.names import PACKET, Level
+from simtwin.levels.names import Level
 from simtwin.play.band import has_compute
 from simtwin.play.run import Follow, simulate_to_folder
 from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
@@ -242,10 +242,14 @@ def _warn_of_threads(simulated: TwinOptions, job: Job, twin: Twin) -> None:
 def _result(run: Run, level: Level) -> str:
     """Return the simulated time of an iteration, the packets that were played, and the real time that it took."""
     wall_s = run.info["wall_s"]
-    if level.name != PACKET:
+    if not level.has_packets:
         return f"{extent_of(run)}, level {level.name} in {wall_s:.3g} s"
     packets = run.info["data_packets"]
     done = f"{packets} data packets ({packets / max(wall_s, 1e-9) / 1e6:.2f} M/s)"
+    if skip := run.info.get("skip"):
+        done = f"{skip['share']:.1%} of {packets} data packets skipped in {wall_s:.3g} s, same bits as level packet"
+        if not skip["packets"]:
+            done = f"{packets} data packets in {wall_s:.3g} s, none skipped: {', '.join(skip['reasons'])}"
     return ", ".join([extent_of(run), done, *events_of(run.counters)])
 
 

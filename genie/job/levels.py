@@ -9,16 +9,14 @@ from genie.job.warnings import warn
 from simtwin.imports.fabric_files import ASTRA_SUFFIXES
 from simtwin.levels.analytic import CostModel
 from simtwin.levels.astra.costs import read_costs
-from simtwin.levels.names import ANALYTIC, ASTRA_SIM, BUILT_LEVELS, FLOW, LEVELS, MODELS, PACKET, SHARINGS, Level
+from simtwin.levels.names import ANALYTIC, ASTRA_SIM, FLOW, LEVELS, MODELS, PACKET_LEVELS, SHARINGS, Level
 
 
 def check_level(level: str, *, judged: bool = False) -> None:
     """Raises UsageError for a level that does not exist; with `judged`, also for one that no verdict can use."""
     if level not in LEVELS:
         raise UsageError(f"--level {level}: must be one of {', '.join(LEVELS)}")
-    if level not in BUILT_LEVELS:
-        raise UsageError(f"--level {level} is not built yet; built: {', '.join(BUILT_LEVELS)}")
-    if judged and level != PACKET:
+    if judged and level not in PACKET_LEVELS:
         raise UsageError(f"--level {level}: a verdict needs every packet: leave it out, or use genie simulate")
 
 

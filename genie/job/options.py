@@ -15,7 +15,7 @@ from genie.job.tracing import TRACES, trace_problem
 from genie.live.settings import ICRC_CHECKS
 from genie.live.transport import SOFTROCE, TRANSPORTS
 from genie.live.verbs.environment import given_settings
-from simtwin.levels.names import ANALYTIC, BUILT_LEVELS, FLOW, MODELS, PACKET, SHARINGS
+from simtwin.levels.names import ANALYTIC, FLOW, LEVELS, MODELS, PACKET, SHARINGS
 from simtwin.play.wire import DEFAULT_GPU, WIRES
 
 PATIENCE_MAX_S = 10**6
@@ -398,11 +398,12 @@ class TwinOptions:
     level: Annotated[
         str,
         Option(
-            "Level of detail of the twin. `packet`: every packet passes every queue, exactly. `flow`: messages share "
-            "links as fluids. `analytic`: formulas give the time of each collective and message. `validate` takes "
-            "`packet` only.",
+            "Level of detail of the twin. `packet`: every packet passes every queue, exactly. `packet+skip`: the same "
+            "results; the twin skips periods of a state that recurs. `flow`: messages share links as fluids. "
+            "`analytic`: formulas give the time of each collective and message. `validate` takes `packet` and "
+            "`packet+skip` only.",
             TWIN,
-            metavar="|".join(BUILT_LEVELS),
+            metavar="|".join(LEVELS),
         ),
     ] = PACKET
     sharing: Annotated[

@@ -260,6 +260,18 @@ class LiveRunFile(RunFields):
     settings: dict[str, Any]
 
 
+class SkipFields(TypedDict):
+    """Parts of a simulation at level packet+skip that were skipped, and why others were not."""
+
+    share: float
+    packets: int
+    time_ns: int
+    jumps: int
+    periods: int
+    snapshots: int
+    reasons: list[str]
+
+
 class TwinRunFile(RunFields):
     """run.json of a simulation."""
 
@@ -272,6 +284,7 @@ class TwinRunFile(RunFields):
     events: int
     wall_s: float
     error_bound: float | None
+    skip: NotRequired[SkipFields]
 
 
 class CountersFile(TypedDict):

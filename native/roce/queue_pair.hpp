@@ -114,11 +114,11 @@ class QueuePair {
     if (has_control()) sink.ready(*this);
   }
 
-  // The time of arm_timer has come.
+  // The time of arm_timer has come. Returns false where nothing was due.
   template <class Sink>
-  void timer(TimePs now, Sink& sink) {
+  bool timer(TimePs now, Sink& sink) {
     Bound<Sink> bound{*this, sink};
-    requester_.timer(now, counters_, bound);
+    return requester_.timer(now, counters_, bound);
   }
 
   bool can_fold() const { return responder_.can_fold(); }

@@ -12,9 +12,9 @@ from genie.config.congestion import NoControl, name_of
 from genie.config.spraying import spray_problem
 from simtwin.fabric.schema import Fabric, Photonic, lossy_tables
 
-PACKET, FLOW, ANALYTIC = "packet", "flow", "analytic"
-LEVELS = (PACKET, "packet+skip", FLOW, ANALYTIC)
-BUILT_LEVELS = (PACKET, FLOW, ANALYTIC)
+PACKET, SKIP, FLOW, ANALYTIC = "packet", "packet+skip", "flow", "analytic"
+LEVELS = (PACKET, SKIP, FLOW, ANALYTIC)
+PACKET_LEVELS = (PACKET, SKIP)  # with the same results
 SHARINGS = ("max-min", "equal")
 ASTRA_SIM = "astra-sim"
 MODELS = ("genie", ASTRA_SIM)
@@ -32,13 +32,23 @@ class Level:
     sharing: str = "max-min"
     model: str = "genie"
 
+    @property
+    def has_packets(self) -> bool:
+        """Whether the level plays packets: queues, marks, pauses and losses."""
+        return self.name in PACKET_LEVELS
+
+    @property
+    def skips(self) -> bool:
+        """Whether the level skips what recurs."""
+        return self.name == SKIP
+
     def problem(self, fabric: Fabric) -> str:
         """Return why the level cannot play a fabric; "" when it can."""
         if isinstance(fabric.topology, Photonic) and self.name != FLOW:
             return f'level {self.name} has no circuits: topology kind = "photonic" is for level {FLOW}'
         if problem := spray_problem(fabric.spray, fabric.transport.queue_pairs or 1):
             return f"spray {problem}"
-        if self.name != PACKET and fabric.spray > 1:
+        if not self.has_packets and fabric.spray > 1:
             return f"level {self.name} has no packets to spray: leave spray out, or use level {PACKET}"
         if self.name == ANALYTIC and fabric.fault:
             return f"level {ANALYTIC} has no links that could fail: leave [[fault]] out, or use level {FLOW}"
@@ -47,9 +57,9 @@ class Level:
     def warnings(self, fabric: Fabric) -> list[str]:
         """Return warnings about fabric settings that have no effect at the level."""
         warnings = []
-        if self.name != PACKET and not isinstance(fabric.control, NoControl):
+        if not self.has_packets and not isinstance(fabric.control, NoControl):
             warnings.append(f"level {self.name} has no congestion control: {name_of(fabric.control)} changes nothing")
-        if self.name != PACKET and (lossy := lossy_tables(fabric)):
+        if not self.has_packets and (lossy := lossy_tables(fabric)):
             warnings.append(f"level {self.name} loses and replays no frames: loss of {', '.join(lossy)} has no effect")
         if self.name == ANALYTIC:
             given = {

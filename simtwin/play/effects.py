@@ -128,7 +128,7 @@ class CrossedLinks:
 
         `follows`: pairs of ranks may have the paths of another run.
         """
-        if twin.level.name != PACKET:
+        if not twin.level.has_packets:
             return None
         network = twin.network
         # A pause frame travels against the link that it pauses; it is lost on a link that is down.

@@ -16,7 +16,7 @@ from genie.workload.graph import Workload
 from simtwin.fabric.played_paths import PlayedPaths
 from simtwin.fabric.tiers import crossings, tiers_of
 from simtwin.fabric.topology import Network
-from simtwin.levels.names import ANALYTIC, PACKET
+from simtwin.levels.names import ANALYTIC
 from simtwin.play.band import band_of
 from simtwin.play.effects import CrossedLinks, missed_faults
 from simtwin.play.simulated import Simulated
@@ -160,7 +160,8 @@ def simulated(
         "threads": twin.threads,
         "follow": starts,
         "follows": str(live.path) if live else None,
-        "error_bound": 0.0 if twin.level.name == PACKET else None,  # none is known
+        "error_bound": 0.0 if twin.level.has_packets else None,  # none is known
+        **({"skip": result.skipped.facts(result.counters["data_packets"])} if result.skipped else {}),
         "slots": slots,
         "compute": compute,
         "lowering": lowering.facts() if lowering else None,

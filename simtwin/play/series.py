@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from genie.config.units import Duration, format_duration, parse_duration
 from genie.record import warn
+from simtwin.levels.names import PACKET_LEVELS
 
 if TYPE_CHECKING:
     import polars as pl
 
-SAMPLED_LEVELS = ("packet",)
+SAMPLED_LEVELS = PACKET_LEVELS
 ROWS_MAX = 20_000_000  # in memory they take about 100 bytes each
 CHUNK_ROWS = 1_000_000
 NEVER_PS = 2**63 - 1

@@ -37,6 +37,7 @@ from simtwin.levels.closed_forms import ClosedForms
 from simtwin.levels.names import ANALYTIC, FLOW, PACKET, Level
 from simtwin.levels.part_times import PartTimes
 from simtwin.play.round_trip import base_round_trip_ps, needs_all_routes
+from simtwin.play.skipping import Skipped
 from simtwin.play.warnings import warnings_on
 from simtwin.play.watching import Stopped, Watch
 
@@ -106,6 +107,7 @@ class Simulation:
     traces: list[list[tuple[Any, ...]]] = field(default_factory=list)  # per iteration, if requested
     stopped: Stopped | None = None  # before its end; nodes in progress have end_ns -1
     recorded: list[int] | None = None  # ranks in the tables; None: all
+    skipped: Skipped | None = None  # None: nothing was to be skipped
 
 
 class Twin:
@@ -134,7 +136,7 @@ class Twin:
         if unplayable := self.level.problem(fabric):
             raise LevelError(f"fabric '{fabric.name}': {unplayable}")
         # In-band telemetry needs a single thread, and so do the levels without packets.
-        self.threads = 1 if isinstance(fabric.control, Hpcc) or self.level.name != PACKET else threads
+        self.threads = 1 if isinstance(fabric.control, Hpcc) or not self.level.has_packets else threads
         self.host_of_rank = np.array(host_of_rank, np.int32)
         if len(host_of_rank) and max(host_of_rank) >= network.hosts:
             raise SimulationError(
@@ -202,16 +204,18 @@ class Twin:
         losses: Sequence[Loss] = (),
         keep_trace: bool = False,
         watch: Watch | None = None,
+        skips: bool | None = None,
     ) -> Simulation:
         """Play the workload once per iteration number, each from an idle network and with a seed of its own.
 
         `arrivals_ns`: iteration -> rank -> (n,) start of every communication node, -1 to leave a node out (`--follow`).
         A run that is followed had the same paths throughout, so that all iterations then share the seed. `watch`
-        observes the run, and may stop it. Raises SimulationError when ranks wait for ever.
+        observes the run, and may stop it. `skips`: whether periods of a state that recurs are skipped; None: as the
+        level says. Raises SimulationError when ranks wait for ever.
         """
         import polars as pl
 
-        if self.level.name != PACKET and (losses or keep_trace):
+        if not self.level.has_packets and (losses or keep_trace):
             raise SimulationError(f"level {self.level.name} has no packets to lose or to trace: use level packet")
         timelines, sends, receives, traces = [], [], [], []
         counters: dict[str, Any] = {"events": 0, "data_packets": 0, "dropped": 0, "wall_s": 0.0}
@@ -222,6 +226,7 @@ class Twin:
         watch = watch or Watch()
         stopped: Stopped | None = None
         recorded: list[int] | None = None
+        skipped: Skipped | None = None
         for place, iteration in enumerate(iterations):
             if arrivals_ns:
                 plan = build_plan(workload, slots=slots, lowering=lowering, release_ns=arrivals_ns[iteration])
@@ -233,7 +238,14 @@ class Twin:
                 recorded = self._last_of_classes(plan, analytic, watch)
             number = 0 if arrivals_ns else iteration
             simulator = self._start(plan, number, losses, keep_trace, analytic, recorded)
-            stopped = watch.play(simulator, iteration, place, len(iterations))
+            skipping = None
+            if isinstance(simulator, genie_core.Simulator) and (self.level.skips if skips is None else skips):
+                skipping = genie_core.Recurrence(simulator)
+            stopped = watch.play(
+                simulator, iteration, place, len(iterations), None if skipping is None else skipping.run
+            )
+            if skipping is not None:
+                skipped = (skipped or Skipped()).plus(skipping)
             counters["wall_s"] += time.perf_counter() - began
             if stopped is None and not simulator.done:
                 where = ""
@@ -258,7 +270,7 @@ class Twin:
         if watch.played is not None:
             watch.played(place + 1, sum(map(len, timelines)))
         transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
-        simulation = Simulation(pl.concat(timelines), transfers, counters, traces, stopped, recorded)
+        simulation = Simulation(pl.concat(timelines), transfers, counters, traces, stopped, recorded, skipped)
         if stopped and stopped.is_failure:
             raise SimulationError(stopped.why, simulation)
         return simulation

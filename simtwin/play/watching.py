@@ -43,10 +43,18 @@ class Watch:
     played: Callable[[int, int], None] | None = None
     begins: Callable[[str], None] | None = None
 
-    def play(self, simulator: Simulator, iteration: int, place: int = 0, iterations: int = 1) -> Stopped | None:
+    def play(
+        self,
+        simulator: Simulator,
+        iteration: int,
+        place: int = 0,
+        iterations: int = 1,
+        run: Callable[..., bool] | None = None,
+    ) -> Stopped | None:
         """Play until nothing is left, something fails, or `stop` gives a reason; then all threads reach that time.
 
-        Sampling instants and stops split the run without changing its result.
+        Sampling instants and stops split the run without changing its result. `run` takes the place of the simulator's
+        own.
         """
         stands = hasattr(simulator, "sample")
         if not stands and (self.series is not None or self.stop_after_ps is not None):
@@ -70,7 +78,7 @@ class Watch:
                 # Go on until all threads have reached one time.
                 limit_ps = min(limit_ps, max(_whole_ns(simulator.now_ps), sampled_ps))
             until_ps = min(next_ps, limit_ps)
-            more = simulator.run(EVENTS_PER_CALL, *([] if until_ps == NEVER_PS else [until_ps]))
+            more = (run or simulator.run)(EVENTS_PER_CALL, *([] if until_ps == NEVER_PS else [until_ps]))
             if self.progress is not None:
                 self.progress(simulator, place, iterations)
             is_over = not more and (until_ps == NEVER_PS or simulator.over)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie.record import RecordError, final_name, kind_of, lock_folder, mark, unwritable, warn, write_atomically
-from simtwin.levels.names import ANALYTIC, PACKET
+from simtwin.levels.names import ANALYTIC
 from simtwin.play.simulated import Simulated
 from simtwin.sweep.communication import BUS_BANDWIDTHS, communication_of
 
@@ -65,7 +65,7 @@ def results_of(run: Simulated) -> dict[str, Any]:
     row |= {f"slowdown_{name}": _nearest_rank(slowdowns, share) for name, share in SHARES.items()}
     if not len(flows):
         warn("no data was sent between two hosts: flow completion times and slowdowns are left empty")
-    if run.twin.level.name == PACKET:
+    if run.twin.level.has_packets:
         row["longest_queue_bytes"] = int(links["longest_queue_bytes"].max() or 0)  # type: ignore[arg-type]
         row |= {name: int(links[name].sum()) for name in ("marked", "trimmed", "pauses")}
         row["dropped"] = run.dropped

@@ -36,7 +36,7 @@ void Hosts::connect() {
     message_queues_.set_delays(id, network_->nic.is_port(nics_[queue_pairs_[id].nic].link()));
 }
 
-void Hosts::handle(Process& process, std::uint32_t source) {
+bool Hosts::handle(Process& process, std::uint32_t source) {
   assert(source >= nic_source_ && source < sources());
   if (source < rank_source_) {
     wake(process, nics_.find(source - nic_source_));
@@ -46,8 +46,9 @@ void Hosts::handle(Process& process, std::uint32_t source) {
     const std::uint32_t id = source - timer_source_;
     Sink sink{*this, process, id};
     schedule_.set(source, kNever);
-    queue_pairs_[id].queue_pair.timer(process.now, sink);
+    return queue_pairs_[id].queue_pair.timer(process.now, sink);
   }
+  return true;
 }
 
 // A rank's message, in parts where its connection has several queue pairs that share it.

@@ -55,8 +55,8 @@ class Hosts {
 
   // The first nodes of a rank start.
   void begin(Process& process, std::int32_t rank) { ranks_.begin(process, rank, *this); }
-  // The event of one of their sources.
-  void handle(Process& process, std::uint32_t source);
+  // The event of one of their sources. Returns false for a timer of which nothing was due.
+  bool handle(Process& process, std::uint32_t source);
   // Walkers take what has come at this instant.
   void walk(Process& process) { ranks_.walk(process, *this); }
 

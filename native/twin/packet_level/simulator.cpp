@@ -62,15 +62,15 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
   const std::uint32_t* sources = schedule_.sources(number);
   std::uint64_t count = 0;
   for (; tree.next_time() < end && count < most && process.errors.empty(); ++count) {
-    process.now = tree.next_time();
+    const TimePs before = std::exchange(process.now, tree.next_time());
     const std::uint32_t at = tree.next_source(), source = sources[at];
     if (source < links_.links()) {
       Hosts::Arrivals arrivals{hosts_, process};
       links_.arrive(source, process.now, tree, at, arrivals);
     } else if (source < links_.sources()) {
       links_.starts(source - links_.links(), process.now);
-    } else {
-      hosts_.handle(process, source);
+    } else if (!hosts_.handle(process, source)) {
+      process.now = before;  // nothing has happened
     }
     hosts_.walk(process);
   }

@@ -1,0 +1,178 @@
+"""Drawn simulations that level `packet+skip` must play to the same bits as level `packet`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import genie_core
+import numpy as np
+
+from genie.collectives.nccl.shape import NcclShape
+from genie.config.congestion import CONTROLS, Hpcc
+from genie.config.units import Duration, Rate, Size
+from genie.plan.build import build_plan
+from genie.plan.lowering import Lowering
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Group, Kind, Op, Workload
+from simtwin.fabric.schema import (
+    Domain,
+    Ecn,
+    Fabric,
+    FatTree,
+    Fault,
+    Host,
+    LeafSpine,
+    Link,
+    Nic,
+    Pfc,
+    Priority,
+    RailOptimized,
+    SingleSwitch,
+    Switch,
+    Transport,
+)
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import Twin
+
+GBPS, KIB, MIB, NS, US = 10**9, 1 << 10, 1 << 20, 10**3, 10**6
+OPERATIONS = (Op.ALL_REDUCE, Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.BROADCAST, Op.ALL_TO_ALL)
+RUN_EVENTS = 50_000
+
+
+@dataclass(frozen=True)
+class SkipCase:
+    """A fabric with a job; `name` says what was drawn."""
+
+    name: str
+    fabric: Fabric
+    workload: Workload
+    lowering: Lowering
+    threads: int
+    stops_ps: tuple[int, ...]  # times to which a run comes, as sampling does
+
+
+@dataclass(frozen=True)
+class Played:
+    """Results of a simulation: everything that must be the same, and what was skipped of it."""
+
+    bits: dict[str, Any]
+    marked: int
+    packets: int
+    skipped: int
+
+
+def draw_case(seed: int) -> SkipCase:
+    """Draw a case; the same for the same seed."""
+    draw = random.Random(seed)
+    topology, hosts, server = draw.choice(
+        [
+            (SingleSwitch(hosts=6), 6, 1),
+            (LeafSpine(leaves=4, spines=2, hosts_per_leaf=2), 8, 1),
+            (FatTree(k=4), 16, 1),
+            (RailOptimized(servers=4, rails=2, spines=2, domain=Domain(Rate(1600 * GBPS), Duration(25 * NS))), 8, 2),
+        ]
+    )
+    control = draw.choice([kind for kind in CONTROLS.values() if kind is not Hpcc])
+    has_pfc, marks_early = draw.random() < 0.5, draw.random() < 0.25
+    pfc = Pfc() if has_pfc else None
+    delay_ps = draw.choice([200 * NS, 500 * NS, 2 * US])
+    faults, fault = [], ""
+    if isinstance(topology, LeafSpine) and draw.random() < 0.4:
+        at_ps = draw.randrange(20 * US, 400 * US)
+        rate = draw.choice([None, Rate(40 * GBPS)])
+        faults = [Fault(at=Duration(at_ps), until=Duration(at_ps + 100 * US), link="leaf0->spine1", rate=rate)]
+        fault = f", leaf0->spine1 {'down' if rate is None else 'slower'} at {at_ps} ps"
+    latency_ps = draw.choice([0, 0, 700 * NS])
+    fabric = Fabric(
+        topology=topology,
+        link=Link(Rate(draw.choice([100, 400]) * GBPS), Duration(delay_ps)),
+        transport=Transport(
+            ack_every_packets=draw.choice([1, 16]),
+            queue_pairs=draw.choice([1, 1, 2]),
+            split=draw.choice([True, False]),
+        ),
+        congestion=control(),
+        switch=Switch(shared_buffer=Size(draw.choice([6, 64]) * MIB) if has_pfc else None),
+        ecn=Ecn(minimum=Size((20 if marks_early else 4000) * KIB), maximum=Size(8000 * KIB), probability=0.3),
+        pfc=pfc,
+        priority=Priority(data=3, control=draw.choice([3, 6])),
+        host=Host(Duration(latency_ps), Duration(draw.choice([0, 300 * NS])), Duration(draw.choice([0, 100 * NS]))),
+        nic=Nic(message_time=Duration(draw.choice([0, 0, 150 * NS]))),
+        fault=faults,
+    )
+    op, count = draw.choice(OPERATIONS), draw.choice([1, 1, 2])
+    size_bytes = draw.choice([256 * KIB, 2 * MIB, 16 * MIB])
+    skew_ns = draw.choice([0, 0, 1, 5000])
+    workload = _job(op, hosts, size_bytes, count, [draw.randrange(skew_ns + 1) for _ in range(hosts)])
+    if draw.random() < 0.6:
+        lowering, wire = Lowering(nccl=NcclShape(ranks_per_node=server)), "nccl"
+    else:
+        credit, channels = draw.choice([True, False]), draw.choice([1, 2])
+        lowering, wire = Lowering(channels=channels, credit=credit), f"plain, {channels} channels, credit {credit}"
+    stops = tuple(sorted(draw.randrange(1, 2000 * US) for _ in range(draw.choice([0, 0, 3]))))
+    threads = draw.choice([1, 1, 2, 3, 4])
+    name = (
+        f"seed {seed}: {op.name.lower()} of {size_bytes} bytes x {count} on {type(topology).__name__}, {wire}, "
+        f"{control.__name__}, pfc {has_pfc}, skew {skew_ns} ns, latency {latency_ps} ps, {threads} threads{fault}"
+    )
+    return SkipCase(name, fabric, workload, lowering, threads, stops)
+
+
+def _job(op: Op, ranks: int, size_bytes: int, count: int, starts_ns: list[int]) -> Workload:
+    """Collectives of all ranks, one after another; each rank starts at its own time."""
+    workload = Workload("drawn", ranks, [Group("0", tuple(range(ranks)))], {})
+    for rank in range(ranks):
+        builder = RankBuilder(rank)
+        last = (builder.add(0, "start", Kind.COMP, (), duration_ns=starts_ns[rank]),)
+        for number in range(1, count + 1):
+            last = (builder.add(number, "collective", Kind.COLL, last, size_bytes=size_bytes, op=op, group=0),)
+        workload.ranks[rank], _ = builder.finish()
+    return workload
+
+
+def play(case: SkipCase, *, skips: bool) -> Played:
+    """Play a case in the kernel, in one of the two ways."""
+    twin = Twin(case.fabric, build_network(case.fabric), list(range(case.workload.world_size)), threads=case.threads)
+    plan = build_plan(case.workload, lowering=case.lowering)
+    simulator = twin.simulator(plan)
+    assert isinstance(simulator, genie_core.Simulator)
+    simulator.start()
+    recurrence = genie_core.Recurrence(simulator)
+    run = recurrence.run if skips else simulator.run
+    for stop_ps in case.stops_ps:
+        while run(RUN_EVENTS, stop_ps):
+            pass
+        simulator.sample(stop_ps)
+    while run(RUN_EVENTS):
+        pass
+    bits = dict(_bits(simulator, plan.ranks))
+    links = simulator.links()
+    skipped = recurrence.report["packets"]
+    return Played(bits, int(sum(links["marked"])), simulator.data_packets, skipped)
+
+
+def _bits(simulator: genie_core.Simulator, ranks: Any) -> Iterator[tuple[str, Any]]:
+    yield "end", simulator.now_ps
+    yield "done", simulator.done
+    yield "problems", simulator.problems()
+    for name, values in simulator.links().items():
+        yield f"link {name}", values
+    for table, columns in simulator.take_samples().items():
+        for name, values in columns.items():
+            yield f"samples of {table}: {name}", values
+    for rank in ranks:
+        for table, record in simulator.records(rank).items():
+            for name, values in record.items():
+                yield f"rank {rank} {table} {name}", values
+        yield f"rank {rank} counters", np.array(list(simulator.counters(rank).values()))
+
+
+def first_difference(played: Played, skipped: Played) -> str:
+    """Return the first result that differs, as text; "" for none."""
+    for name, values in played.bits.items():
+        if not np.array_equal(values, skipped.bits[name]):
+            return f"{name}: {values} played, {skipped.bits[name]} with skips"
+    return ""

@@ -1,0 +1,48 @@
+"""Same bits with and without skips: `python benchmarks/skip_bits.py [--cases 500] [--first 0] [--json FILE]`.
+
+Each case is drawn: topology, collective, messages, congestion control, PFC, skews, faults, stops and threads. It plays
+at level `packet` and with skips. All results must be the same, to the bit: times of nodes, transfers, counters of links
+and ranks, and samples. Of the cases without a mark, 60 % or more must skip half of their packets or more. Exit code 1
+when a case differs or too few skip.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from common.arguments import add_json
+from common.skip_cases import draw_case, first_difference, play
+
+SHARE, OF_CASES = 0.5, 0.6
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first case")
+    add_json(parser)
+    given = parser.parse_args()
+    rows, different = [], 0
+    for seed in range(given.first, given.first + given.cases):
+        case = draw_case(seed)
+        played, skipped = play(case, skips=False), play(case, skips=True)
+        difference = first_difference(played, skipped)
+        share = skipped.skipped / max(skipped.packets, 1)
+        rows.append({"case": case.name, "packets": played.packets, "marked": played.marked, "skipped": round(share, 4)})
+        if difference:
+            different += 1
+            print(f"{case.name}: {difference[:300]}", flush=True)
+    unmarked = [row for row in rows if not row["marked"]]
+    many = sum(row["skipped"] >= SHARE for row in unmarked)
+    print(f"{len(rows)} cases, {different} with a difference")
+    print(f"{len(unmarked)} cases without marks: {many} of them skip {SHARE:.0%} of their packets or more")
+    if given.json:
+        Path(given.json).write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    return 1 if different or many < OF_CASES * len(unmarked) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
