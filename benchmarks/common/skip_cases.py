@@ -104,11 +104,12 @@ def draw_case(seed: int) -> SkipCase:
         fault=faults,
     )
     op, count = draw.choice(OPERATIONS), draw.choice([1, 1, 2])
-    size_bytes = draw.choice([256 * KIB, 2 * MIB, 16 * MIB])
+    size_bytes = draw.choice([1, 16, 64, 64]) * MIB // (hosts if op is Op.ALL_GATHER else 1)
     skew_ns = draw.choice([0, 0, 1, 5000])
     workload = _job(op, hosts, size_bytes, count, [draw.randrange(skew_ns + 1) for _ in range(hosts)])
     if draw.random() < 0.6:
-        lowering, wire = Lowering(nccl=NcclShape(ranks_per_node=server)), "nccl"
+        lowering = Lowering(nccl=NcclShape(ranks_per_node=server, buffer_bytes=draw.choice([256 * KIB, 1 * MIB])))
+        wire = "nccl"
     else:
         credit, channels = draw.choice([True, False]), draw.choice([1, 2])
         lowering, wire = Lowering(channels=channels, credit=credit), f"plain, {channels} channels, credit {credit}"

@@ -64,7 +64,7 @@ class Timely final : public Controller {
 
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
     Controller::fold(fold, acknowledged);
-    fold.exact(rate_bps_, last_, difference_, bytes_, falling_);
+    fold.exact(rate_bps_, last_, difference_, bytes_, std::min(falling_, config_->hyper_after));
   }
 
  private:

@@ -14,13 +14,26 @@ bool Hosts::can_fold() const {
 void Hosts::fold(Fold& fold, PacketBases& bases) {
   for (std::uint32_t rank = 0; rank < ranks_.ranks(); ++rank)
     ranks_.fold(fold, static_cast<std::int32_t>(rank));
-  queue_pairs_.fold(fold, ranks_, bases);
-  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
-    ranks_.set_handles(fold, queue_pairs_[id].rank);
-    message_queues_.fold(fold, id);
-  }
+  bases.resize(queue_pairs_.size());
+  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) fold_queue_pair(fold, id, bases);
   fold.set_handles(nullptr);
   for (std::uint32_t number = 0; number < nics_.size(); ++number) nics_[number].fold(fold);
+}
+
+void Hosts::fold_queue_pair(Fold& fold, std::uint32_t id, PacketBases& bases) {
+  queue_pairs_.fold(fold, id, ranks_, bases);
+  ranks_.set_handles(fold, queue_pairs_[id].rank);
+  message_queues_.fold(fold, id);
+}
+
+void Hosts::fold_rank(Fold& fold, std::int32_t rank, PacketBases& bases) {
+  bases.resize(queue_pairs_.size());
+  ranks_.fold(fold, rank);
+  for (std::uint32_t id = queue_pairs_.first_of(rank); id < queue_pairs_.size(); ++id) {
+    if (queue_pairs_[id].rank != rank) break;
+    fold_queue_pair(fold, id, bases);
+  }
+  fold.set_handles(nullptr);
 }
 
 }  // namespace genie::twin

@@ -83,6 +83,8 @@ class Hosts {
   bool can_fold() const;
   // Gives the bases of what is under way to each queue pair.
   void fold(Fold& fold, PacketBases& bases);
+  // Of one rank and its queue pairs alone, for an observer.
+  void fold_rank(Fold& fold, std::int32_t rank, PacketBases& bases);
 
   // Performs for ranks, as RankDriver asks for it.
   void post(Process& process, std::int32_t rank, const Operation& operation);
@@ -91,6 +93,8 @@ class Hosts {
 
  private:
   struct Sink;
+
+  void fold_queue_pair(Fold& fold, std::uint32_t id, PacketBases& bases);
 
   Nic::Allowed allowed(const Nic& nic) const {
     const std::uint32_t paused = links_.paused(nic.link());

@@ -94,6 +94,11 @@ void QueuePairs::set_sprayed_routes(const HostQueuePair& own, const RankDriver& 
   }
 }
 
+std::uint32_t QueuePairs::first_of(std::int32_t rank) const {
+  const auto first = std::ranges::lower_bound(queue_pairs_, rank, {}, &HostQueuePair::rank);
+  return static_cast<std::uint32_t>(first - queue_pairs_.begin());
+}
+
 std::vector<std::uint32_t> QueuePairs::routes_of(std::uint32_t id) const {
   std::vector<std::uint32_t> routes;
   for (const std::uint32_t end : {id, queue_pairs_[id].peer}) {
@@ -104,26 +109,23 @@ std::vector<std::uint32_t> QueuePairs::routes_of(std::uint32_t id) const {
   return routes;
 }
 
-void QueuePairs::fold(Fold& fold, RankDriver& ranks, PacketBases& bases) {
-  bases.resize(size());
-  for (std::uint32_t id = 0; id < size(); ++id) {
-    HostQueuePair& own = queue_pairs_[id];
-    fold.exact(own.route, own.nic, own.telemetry);
-    // Parts of messages have handles of their connection.
-    if (spread_.split && spread_.queue_pairs > 1) {
-      fold.set_handles(nullptr);
-    } else {
-      ranks.set_handles(fold, own.rank);
-    }
-    const roce::QueuePair::Bases found = own.queue_pair.fold(fold);
-    PacketBases::Bases& at_own = bases.of(id);
-    at_own.expected_psn = found.expected_psn;
-    at_own.unacked_psn = found.unacked_psn;
-    bases.of(own.peer).peer_msn = found.msn;
-    if (own.number > 0 || spread_.queue_pairs == 1) continue;
+void QueuePairs::fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBases& bases) {
+  HostQueuePair& own = queue_pairs_[id];
+  fold.exact(own.route, own.nic, own.telemetry);
+  // Parts of messages have handles of their connection.
+  if (spread_.split && spread_.queue_pairs > 1) {
+    fold.set_handles(nullptr);
+  } else {
     ranks.set_handles(fold, own.rank);
-    connection_of(own).fold(fold);
   }
+  const roce::QueuePair::Bases found = own.queue_pair.fold(fold);
+  PacketBases::Bases& at_own = bases.of(id);
+  at_own.expected_psn = found.expected_psn;
+  at_own.unacked_psn = found.unacked_psn;
+  bases.of(own.peer).peer_msn = found.msn;
+  if (own.number > 0 || spread_.queue_pairs == 1) return;
+  ranks.set_handles(fold, own.rank);
+  connection_of(own).fold(fold);
 }
 
 std::int64_t QueuePairs::allowed_bps(std::uint32_t first, const Nics& nics, const Links& links,

@@ -69,6 +69,8 @@ class QueuePairs {
     assert(found != nullptr);
     return *found;
   }
+  // The first queue pair of a rank: those of a rank follow one another.
+  std::uint32_t first_of(std::int32_t rank) const;
   std::uint32_t per_pair() const { return spread_.queue_pairs; }
   roce::Connection& connection_of(const HostQueuePair& own) { return connections_[own.connection]; }
   // By which a packet goes, whose source port has the place `port` among its queue pair's.
@@ -78,8 +80,8 @@ class QueuePairs {
   // The routes of a queue pair and of its answers.
   std::vector<std::uint32_t> routes_of(std::uint32_t id) const;
   bool has_losses() const { return !loss_plans_.empty(); }
-  // Gives the bases of what is under way to each.
-  void fold(Fold& fold, RankDriver& ranks, PacketBases& bases);
+  // Fold of one and of its connection. Gives the bases of what is under way to both of its ends.
+  void fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBases& bases);
   // The rate at which congestion control lets a pair's queue pairs send together, at most that of their
   // ports. `first`: of the pair.
   std::int64_t allowed_bps(std::uint32_t first, const Nics& nics, const Links& links, TimePs now) const;

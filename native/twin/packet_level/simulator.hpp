@@ -54,6 +54,10 @@ class Simulator {
   // True where its state can be folded now: all have come to `now`.
   bool can_fold() const { return hosts_.can_fold(); }
   void fold(Fold& fold);
+  void fold_rank(Fold& fold, std::int32_t rank) {
+    PacketBases bases;
+    hosts_.fold_rank(fold, rank, bases);
+  }
   // A shift of the state has skipped `by` until `now`.
   void move(TimePs by, TimePs now);
   TimePs next_change() const { return next_change_time(); }

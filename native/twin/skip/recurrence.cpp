@@ -80,21 +80,23 @@ void Recurrence::take_seen() {
 // Begins the searches that what has been seen gives reason for.
 void Recurrence::watch() {
   if (watched_ < 0 || idle_slices_ > idle_max_) return choose_watched();
-  if (idle_slices_ > 0 || !can_afford()) return;
+  if (idle_slices_ > 0) return;
+  const PeriodFinder::Period found = finder_.shortest();
+  if (!short_.is_over() && found.time != seen_period_) short_ = {};  // the rhythm has changed
+  if (!can_afford()) return;
   if (const TimePs loop = finder_.period_of(loop_lag_); loop > 0 && long_.is_over() && loop_reference_) {
     const TimePs next_look = loop_reference_->snapshot.now + loop;
     if (next_look > std::max(simulator_.now(), simulator_.next())) {
-      long_.begin(loop, next_look);
+      long_.begin(loop, next_look, false);
       long_.reference = std::move(loop_reference_);
     }
     loop_reference_.reset();
   }
-  const PeriodFinder::Period found = finder_.shortest();
-  if (found.lag == 0) return;
+  if (found.lag == 0 || !short_.is_over() || finder_.count() < seen_until_) return;
   const TimePs at = std::max(simulator_.now() + 1, simulator_.next());
-  if (!short_.is_over() || finder_.count() < seen_until_) return;
   seen_period_ = found.time;
-  short_.begin(found.time == known_.seen ? known_.whole : found.time, at);
+  const bool is_known = found.time == known_.seen;
+  short_.begin(is_known ? known_.whole : found.time, at, !is_known);
 }
 
 bool Recurrence::can_afford() const {
@@ -126,10 +128,33 @@ Recurrence::State Recurrence::observe(TimePs now) {
 
 // All have come to `now`.
 void Recurrence::look(TimePs now, TimePs until) {
+  if (short_.next_look == now && short_.is_of_rank && compare_rank(now) && long_.next_look != now) return;
   if (!simulator_.can_fold()) return end_searches(false);
   const State state = observe(now);
   if (long_.next_look == now && compare(long_, state, until)) return end_searches(true);
-  if (short_.next_look == now) compare(short_, state, std::min(until, long_.next_look));
+  if (short_.next_look == now && !short_.is_of_rank) compare(short_, state, std::min(until, long_.next_look));
+}
+
+// False where the rank's state recurs, so that all are to be compared.
+bool Recurrence::compare_rank(TimePs now) {
+  Observe found(now);
+  simulator_.fold_rank(found, watched_);
+  report_.words += found.found().words.size();
+  Search& search = short_;
+  if (search.of_rank && search.of_rank->recurs_in(found.found())) {
+    search.begin(now - search.of_rank->now, now, false);
+    return false;
+  }
+  search.next_look = now + search.period;
+  ++search.looks;
+  if (++search.all_looks > kLooksMax) {
+    search = {};
+  } else if (!search.of_rank || search.looks >= search.looks_max) {
+    if (search.of_rank) search.looks_max *= 2;
+    search.of_rank = found.take();
+    search.looks = 0;
+  }
+  return true;
 }
 
 // True where the simulation has jumped.

@@ -38,15 +38,19 @@ class Recurrence {
     std::vector<Place> places;
     std::uint64_t seen = 0;  // by the watched rank
   };
-  // Looks once in each period, and compares with a state that it replaces after 1, 2, 4, ... looks.
+  // Looks once in each period, and compares with a state that it replaces after 1, 2, 4, ... looks: first that
+  // of the watched rank alone, then that of all.
   struct Search {
     TimePs period = 0, next_look = kNever;  // kNever: it is over
+    bool is_of_rank = false;
+    std::optional<Snapshot> of_rank;
     std::optional<State> reference;
     std::uint32_t looks = 0, looks_max = 1, all_looks = 0;
 
     bool is_over() const { return next_look == kNever; }
-    void begin(TimePs its_period, TimePs at) {
+    void begin(TimePs its_period, TimePs at, bool begins_with_rank) {
       *this = {};
+      is_of_rank = begins_with_rank;
       period = its_period;
       next_look = at;
     }
@@ -59,6 +63,7 @@ class Recurrence {
   bool can_afford() const;
   State observe(TimePs now);
   void look(TimePs now, TimePs until);
+  bool compare_rank(TimePs now);
   bool compare(Search& search, const State& state, TimePs until);
   std::int64_t periods(const State& earlier, const State& later, TimePs until) const;
   std::int64_t periods_until_alike(const State& earlier, const State& later) const;
