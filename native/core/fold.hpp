@@ -63,6 +63,8 @@ class Fold {
   void relative(const Base& to, Number& value, std::uint64_t mask = ~std::uint64_t{0}) {
     value = static_cast<Number>(relative(to, static_cast<std::uint64_t>(value), mask));
   }
+  // A number that keeps its distance to a base in each period, or its value.
+  virtual std::uint64_t either(const Base& to, std::uint64_t value) = 0;
   // A counter that no decision reads: it grows equally in each period.
   virtual void total(std::uint64_t& value) = 0;
   virtual void total(std::int64_t& value) = 0;
@@ -105,15 +107,24 @@ struct Snapshot {
   TimePs now = 0, horizon = kNever;
   std::vector<std::uint64_t> words, counters, rare;
   std::vector<TimePs> latest;
+  struct Either {
+    std::uint64_t base = 0, value = 0;
+    friend bool operator==(const Either&, const Either&) = default;
+  };
+  std::vector<Either> either;
 
   // True if a simulation goes on from the later state as from this one, and nothing rare lies between.
   bool recurs_in(const Snapshot& later) const {
     if (words != later.words || rare != later.rare || counters.size() != later.counters.size() ||
-        latest.size() != later.latest.size())
+        latest.size() != later.latest.size() || either.size() != later.either.size())
       return false;
     for (std::size_t at = 0; at < latest.size(); ++at) {
       const TimePs apart = later.latest[at] - latest[at];
       if (apart != 0 && apart != later.now - now) return false;
+    }
+    for (std::size_t at = 0; at < either.size(); ++at) {
+      const std::uint64_t apart = later.either[at].value - either[at].value;
+      if (apart != 0 && apart != later.either[at].base - either[at].base) return false;
     }
     return true;
   }
@@ -144,6 +155,10 @@ class Observe : public Fold {
     word((value - to.before) & mask);
     return value;
   }
+  std::uint64_t either(const Base& to, std::uint64_t value) override {
+    found_.either.push_back({to.before, value});
+    return value;
+  }
   void total(std::uint64_t& value) override { found_.counters.push_back(value); }
   void total(std::int64_t& value) override { found_.counters.push_back(static_cast<std::uint64_t>(value)); }
   void rare(std::uint64_t value) override { found_.rare.push_back(value); }
@@ -172,7 +187,10 @@ class Shift : public Fold {
 
   TimePs by() const { return by_; }
   // All counters of the snapshots have had their turn.
-  bool is_over() const { return at_ == later_.counters.size() && latest_at_ == later_.latest.size(); }
+  bool is_over() const { 
+    return at_ == later_.counters.size() && latest_at_ == later_.latest.size() &&
+           either_at_ == later_.either.size();
+  }
 
   void moment(TimePs& time) override { move(time); }
   void not_before(TimePs& time, TimePs) override { move(time); }
@@ -188,6 +206,11 @@ class Shift : public Fold {
   }
   std::uint64_t relative(const Base& to, std::uint64_t value, std::uint64_t mask) override {
     return (value + to.after - to.before) & mask;
+  }
+  std::uint64_t either(const Base& to, std::uint64_t value) override {
+    const bool moves = later_.either[either_at_].value != earlier_.either[either_at_].value;
+    ++either_at_;
+    return moves ? value + to.after - to.before : value;
   }
   void total(std::uint64_t& value) override { value += step() * static_cast<std::uint64_t>(periods_); }
   void total(std::int64_t& value) override { value += static_cast<std::int64_t>(step()) * periods_; }
@@ -213,7 +236,7 @@ class Shift : public Fold {
   const Snapshot &earlier_, &later_;
   std::int64_t periods_;
   TimePs by_;
-  std::size_t at_ = 0, latest_at_ = 0;
+  std::size_t at_ = 0, latest_at_ = 0, either_at_ = 0;
 };
 
 }  // namespace genie

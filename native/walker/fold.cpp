@@ -38,7 +38,12 @@ void Walker::fold(Fold& fold) {
     for (std::int32_t at = match.lane_head; at >= 0; at = lanes_[index(at)].next) {
       Lane& lane = lanes_[index(at)];
       if (lane.instance >= 0) {
-        step_of(lane.instance, lane.step);
+        // A message that comes once, at the end, is waited for all along.
+        Instance& own = instances_[index(lane.instance)];
+        const auto base = static_cast<std::uint64_t>(own.base - own.shifted);
+        fold.exact(lane.instance);
+        lane.step = static_cast<std::int32_t>(fold.either({base, base + static_cast<std::uint64_t>(own.shifted)},
+                                                          static_cast<std::uint64_t>(lane.step)));
       } else {
         fold.exact(lane.instance, lane.step);
       }
@@ -156,13 +161,16 @@ bool Walker::is_like(const Instance& at, std::int32_t step, std::int32_t stride)
           steps.work_per_kib[one] == steps.work_per_kib[other]);
 }
 
-// The furthest step that counts down or is received next.
-std::int32_t Walker::furthest_step(std::int32_t instance) const {
+// The furthest step that counts down, or is received next and not only at the end.
+std::int32_t Walker::furthest_step(std::int32_t instance, std::int32_t stride) const {
   const Instance& at = instances_[index(instance)];
-  std::int32_t furthest = std::max(at.top, at.base);
+  const std::int32_t counted = std::max(at.top, at.base);
+  std::int32_t furthest = counted;
   matches_.each([&](std::uint64_t, const Match& match) {
     for (std::int32_t lane = match.lane_head; lane >= 0; lane = lanes_[index(lane)].next) {
-      if (lanes_[index(lane)].instance == instance) furthest = std::max(furthest, lanes_[index(lane)].step);
+      const Lane& own = lanes_[index(lane)];
+      if (own.instance == instance && own.step <= counted + 2 * stride)
+        furthest = std::max(furthest, own.step);
     }
   });
   return furthest;
@@ -173,7 +181,7 @@ std::int64_t Walker::repeats(std::int32_t instance, std::int32_t stride, std::in
   const StepTemplate& steps = steps_of(at.node);
   std::int32_t step = std::max(lowest, 0);
   while (step + stride < steps.steps() && is_like(at, step, stride)) ++step;
-  return std::max(0, step + stride - 1 - furthest_step(instance)) / stride;
+  return std::max(0, step + stride - 1 - furthest_step(instance, stride)) / stride;
 }
 
 Walker::Loop Walker::loop(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const {
@@ -200,7 +208,7 @@ std::int64_t Walker::periods_until_alike(std::int32_t instance, std::int32_t str
                                          std::int32_t lowest) const {
   const Instance& at = instances_[index(instance)];
   const std::int32_t first = std::max(lowest, 0);
-  std::int32_t step = std::min(furthest_step(instance), steps_of(at.node).steps() - stride - 1);
+  std::int32_t step = std::min(furthest_step(instance, stride), steps_of(at.node).steps() - stride - 1);
   while (step >= first && is_like(at, step, stride)) --step;
   return std::max(1, (step - first + stride) / stride);
 }

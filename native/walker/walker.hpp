@@ -232,7 +232,7 @@ class Walker final : public Fold::Handles {
   std::string missing_steps(std::int32_t node) const;
   void fold(Fold& fold, Instance& instance);
   bool is_like(const Instance& instance, std::int32_t step, std::int32_t stride) const;
-  std::int32_t furthest_step(std::int32_t instance) const;
+  std::int32_t furthest_step(std::int32_t instance, std::int32_t stride) const;
 
   // Fields that every node uses come first.
   const SharedPlan* shared_;

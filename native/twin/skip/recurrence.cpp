@@ -190,6 +190,7 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
       return false;
     }
     // The steps just done are not like those before: looks again when they are.
+    if (&search == &short_) look_at_loop(earlier, state);
     const std::int64_t wait = periods_until_alike(earlier, state);
     search.next_look = now + wait * search.period;
     search.reference.reset();
@@ -238,12 +239,12 @@ void Recurrence::look_at_loop(const State& earlier, const State& later) {
     const Place &before = earlier.places[at], &after = later.places[at];
     const std::int32_t stride = after.progress.base - before.progress.base;
     if (after.rank != watched_ || stride <= 0) continue;
-    if (std::exchange(loop_instance_, after.progress.instance) != after.progress.instance)
+    if (std::exchange(loop_instance_, after.progress.instance) != after.progress.instance || loop_lag_ == 0)
       loop_lag_ = static_cast<std::uint32_t>(
           simulator_.walkers()[index(watched_)]
               .loop(after.progress.instance, stride, after.progress.lowest - stride)
               .receives);
-    loop_reference_ = later;
+    if (loop_lag_ > 0) loop_reference_ = later;
     return;
   }
 }
