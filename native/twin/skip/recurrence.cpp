@@ -61,7 +61,7 @@ void Recurrence::choose_watched() {
   watched_ = best;
   idle_slices_ = 0;
   seen_until_ = 0;
-  loop_instance_ = -1;
+  loop_key_ = {};
   loop_lag_ = 0;
   loop_reference_.reset();
   finder_.clear();
@@ -177,7 +177,9 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
     if (const std::int64_t count = periods(earlier, state, until); count > 0) {
       if (&search == &short_) {
         known_ = {seen_period_, search.period};
-        look_at_loop(earlier, state);
+        std::int32_t stride = 0;
+        loop_lag_ = static_cast<std::uint32_t>(loop_of(earlier, state, stride).receives);
+        if (loop_lag_ > 0) loop_reference_ = state;
       }
       jump(earlier, state, count);
       seen_until_ = finder_.count() + 2 * (state.seen - earlier.seen);
@@ -189,9 +191,11 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
       search = {};
       return false;
     }
-    // The steps just done are not like those before: looks again when they are.
-    if (&search == &short_) look_at_loop(earlier, state);
-    const std::int64_t wait = periods_until_alike(earlier, state);
+    // The steps are not alike though the states are: looks again after the loop that they belong to, or when the
+    // steps that are unlike are over.
+    const std::int64_t loop = periods_in_loop(earlier, state);
+    const std::int64_t wait = loop > 1 ? 1 : periods_until_alike(earlier, state);
+    search.period *= std::max<std::int64_t>(loop, 1);
     search.next_look = now + wait * search.period;
     search.reference.reset();
     if (wait == 1) search.reference = state;
@@ -233,20 +237,25 @@ std::int64_t Recurrence::periods_until_alike(const State& earlier, const State& 
   return periods;
 }
 
-// Rounds end with the loop that they are in.
-void Recurrence::look_at_loop(const State& earlier, const State& later) {
+// The loop that the watched rank's rounds are in, and how many steps lie between two states.
+Walker::Loop Recurrence::loop_of(const State& earlier, const State& later, std::int32_t& stride) {
   for (std::size_t at = 0; at < later.places.size(); ++at) {
     const Place &before = earlier.places[at], &after = later.places[at];
-    const std::int32_t stride = after.progress.base - before.progress.base;
+    stride = after.progress.base - before.progress.base;
     if (after.rank != watched_ || stride <= 0) continue;
-    if (std::exchange(loop_instance_, after.progress.instance) != after.progress.instance || loop_lag_ == 0)
-      loop_lag_ = static_cast<std::uint32_t>(
-          simulator_.walkers()[index(watched_)]
-              .loop(after.progress.instance, stride, after.progress.lowest - stride)
-              .receives);
-    if (loop_lag_ > 0) loop_reference_ = later;
-    return;
+    const LoopKey key{after.progress.instance, stride};
+    if (key != loop_key_)
+      loop_ = simulator_.walkers()[index(watched_)].loop(after.progress.instance, stride, after.progress.base);
+    if (loop_.steps > 0) loop_key_ = key;
+    return loop_;
   }
+  return {};
+}
+
+std::int64_t Recurrence::periods_in_loop(const State& earlier, const State& later) {
+  std::int32_t stride = 0;
+  const Walker::Loop loop = loop_of(earlier, later, stride);
+  return loop.steps > 0 && loop.steps % stride == 0 ? loop.steps / stride : 0;
 }
 
 void Recurrence::jump(const State& earlier, const State& later, std::int64_t periods) {

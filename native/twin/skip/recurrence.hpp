@@ -67,7 +67,8 @@ class Recurrence {
   bool compare(Search& search, const State& state, TimePs until);
   std::int64_t periods(const State& earlier, const State& later, TimePs until) const;
   std::int64_t periods_until_alike(const State& earlier, const State& later) const;
-  void look_at_loop(const State& earlier, const State& later);
+  Walker::Loop loop_of(const State& earlier, const State& later, std::int32_t& stride);
+  std::int64_t periods_in_loop(const State& earlier, const State& later);
   void jump(const State& earlier, const State& later, std::int64_t periods);
 
   Simulator& simulator_;
@@ -89,9 +90,13 @@ class Recurrence {
     TimePs seen = 0, whole = 0;
   };
   Known known_;
-  // The loop that the watched rank is in: its collective, what it sees of it, and where its rounds have
-  // ended.
-  std::int32_t loop_instance_ = -1;
+  // The loop that the watched rank is in, what it sees of it, and the state before a skip of its rounds.
+  struct LoopKey {
+    std::int32_t instance = -1, stride = 0;
+    friend bool operator==(const LoopKey&, const LoopKey&) = default;
+  };
+  LoopKey loop_key_;
+  Walker::Loop loop_;
   std::uint32_t loop_lag_ = 0;
   std::optional<State> loop_reference_;
 };
