@@ -16,7 +16,7 @@ from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
-from genie.workload.graph import Group, Kind, Op, Workload
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 from simtwin.fabric.schema import (
     Domain,
     Ecn,
@@ -32,6 +32,7 @@ from simtwin.fabric.schema import (
     RailOptimized,
     SingleSwitch,
     Switch,
+    Topology,
     Transport,
 )
 from simtwin.fabric.topology import build_network
@@ -67,14 +68,13 @@ class Played:
 def draw_case(seed: int) -> SkipCase:
     """Draw a case; the same for the same seed."""
     draw = random.Random(seed)
-    topology, hosts, server = draw.choice(
-        [
-            (SingleSwitch(hosts=6), 6, 1),
-            (LeafSpine(leaves=4, spines=2, hosts_per_leaf=2), 8, 1),
-            (FatTree(k=4), 16, 1),
-            (RailOptimized(servers=4, rails=2, spines=2, domain=Domain(Rate(1600 * GBPS), Duration(25 * NS))), 8, 2),
-        ]
-    )
+    topologies: list[tuple[Topology, int, int]] = [
+        (SingleSwitch(hosts=6), 6, 1),
+        (LeafSpine(leaves=4, spines=2, hosts_per_leaf=2), 8, 1),
+        (FatTree(k=4), 16, 1),
+        (RailOptimized(servers=4, rails=2, spines=2, domain=Domain(Rate(1600 * GBPS), Duration(25 * NS))), 8, 2),
+    ]
+    topology, hosts, server = draw.choice(topologies)
     control = draw.choice([kind for kind in CONTROLS.values() if kind is not Hpcc])
     has_pfc, marks_early = draw.random() < 0.5, draw.random() < 0.25
     pfc = Pfc() if has_pfc else None
@@ -124,14 +124,14 @@ def draw_case(seed: int) -> SkipCase:
 
 def _job(op: Op, ranks: int, size_bytes: int, count: int, starts_ns: list[int]) -> Workload:
     """Collectives of all ranks, one after another; each rank starts at its own time."""
-    workload = Workload("drawn", ranks, [Group("0", tuple(range(ranks)))], {})
+    graphs: dict[int, RankGraph] = {}
     for rank in range(ranks):
         builder = RankBuilder(rank)
         last = (builder.add(0, "start", Kind.COMP, (), duration_ns=starts_ns[rank]),)
         for number in range(1, count + 1):
             last = (builder.add(number, "collective", Kind.COLL, last, size_bytes=size_bytes, op=op, group=0),)
-        workload.ranks[rank], _ = builder.finish()
-    return workload
+        graphs[rank], _ = builder.finish()
+    return Workload("drawn", ranks, [Group("0", tuple(range(ranks)))], graphs)
 
 
 def play(case: SkipCase, *, skips: bool) -> Played:

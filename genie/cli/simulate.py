@@ -31,7 +31,7 @@ from simtwin.levels.names import Level
 from simtwin.play.band import has_compute
 from simtwin.play.run import Follow, simulate_to_folder
 from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
-from simtwin.play.twin import Twin
+from simtwin.play.twin import SimulationError, Twin
 from simtwin.play.watching import Watch
 from simtwin.report.band import band_in_words
 
@@ -122,6 +122,15 @@ def simulate(
             rich_help_panel=TWIN_PANEL,
         ),
     ] = False,
+    verify_skip: Annotated[
+        bool,
+        typer.Option(
+            "--verify-skip",
+            help="With `--level packet+skip`: play all packets too, and compare. At the first difference the command "
+            "ends with exit code 1.",
+            rich_help_panel=TWIN_PANEL,
+        ),
+    ] = False,
     report: Annotated[
         bool,
         typer.Option(
@@ -134,7 +143,7 @@ def simulate(
     Ctrl-C stops the simulation, and the command writes the part that it has played. A second Ctrl-C ends the command at
     once.
 
-    Exit codes: 0 done, 1 the simulation cannot go on, 130 stopped by Ctrl-C.
+    Exit codes: 0 done, 1 the simulation cannot go on or --verify-skip found a difference, 130 stopped by Ctrl-C.
     """
     with out_folder(output.out, "simulate") as out:
         level = level_of(simulated)
@@ -144,6 +153,8 @@ def simulate(
             raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
         if follow is not None and out.resolve() in (follow.resolve(), *follow.resolve().parents):
             raise UsageError(f"-o {out}: holds the run to follow, which would be replaced; choose another -o")
+        if verify_skip and not level.skips:
+            raise UsageError("--verify-skip: is for --level packet+skip")
         if band and (follow is not None or stop_after is not None):
             other = "--stop-after" if follow is None else "--follow"
             raise UsageError(f"--band: {other} fixes times of the iteration; leave one of the two out")
@@ -163,6 +174,8 @@ def simulate(
         refuse_running(out)
         prepare_folder(out, TWIN)
         with StopSignals() as stop, Progress() as progress:
+            written = partial(progress.writing, out=out)
+            watch = Watch(progress, stop, stop_after_ps, kept, written, progress.begin, verify_skip)
             run = simulate_to_folder(
                 twin,
                 job.workload,
@@ -173,7 +186,7 @@ def simulate(
                 iterations=iterations or 1,
                 follow=None if live is None else Follow(live),
                 compute=traffic.compute,
-                watch=Watch(progress, stop, stop_after_ps, kept, partial(progress.writing, out=out), progress.begin),
+                watch=watch,
                 nccl_variables=job.nccl_variables(),
                 band=band,
             )
@@ -192,6 +205,8 @@ def simulate(
         print(f"{job.workload.name}: {job.ranks} ranks on {job.fabric.name}, {_result(run, level)}; {out}")
         if digest is not None and tells:
             _print_collectives(run, digest)
+        if difference := (run.info.get("skip") or {}).get("difference"):
+            raise SimulationError(f"--verify-skip: level packet+skip differs from level packet: {difference}")
     return 0
 
 

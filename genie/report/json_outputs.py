@@ -270,6 +270,7 @@ class SkipFields(TypedDict):
     periods: int
     snapshots: int
     reasons: list[str]
+    difference: NotRequired[str]
 
 
 class TwinRunFile(RunFields):

@@ -187,7 +187,7 @@ class Shift : public Fold {
 
   TimePs by() const { return by_; }
   // All counters of the snapshots have had their turn.
-  bool is_over() const { 
+  bool is_over() const {
     return at_ == later_.counters.size() && latest_at_ == later_.latest.size() &&
            either_at_ == later_.either.size();
   }

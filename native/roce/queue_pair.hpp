@@ -117,8 +117,10 @@ class QueuePair {
   // The time of arm_timer has come. Returns false where nothing was due.
   template <class Sink>
   bool timer(TimePs now, Sink& sink) {
+    const bool is_due = requester_.is_due(now);
     Bound<Sink> bound{*this, sink};
-    return requester_.timer(now, counters_, bound);
+    requester_.timer(now, counters_, bound);
+    return is_due;
   }
 
   bool can_fold() const { return responder_.can_fold(); }

@@ -184,37 +184,31 @@ class Requester {
     progressed(now, sink);
   }
 
-  // The time of arm_timer has come. Returns false where nothing was due.
+  bool is_due(TimePs now) const { return now >= deadline_; }
+  // The time of arm_timer has come.
   template <class Sink>
-  bool timer(TimePs now, QueuePairCounters& counters, Sink& sink) {
-    if (now < armed_) return false;  // armed before an earlier one took its place
+  void timer(TimePs now, QueuePairCounters& counters, Sink& sink) {
+    if (now < armed_) return;  // armed before an earlier one took its place
     armed_ = kNever;
-    if (deadline_ == kNever) return false;
-    if (now < deadline_) {  // the deadline moved on while this timer was pending
-      arm(sink);
-      return false;
-    }
+    if (deadline_ == kNever) return;
+    if (now < deadline_) return arm(sink);  // the deadline moved on while this timer was pending
     deadline_ = kNever;
     if (state_ == RequesterState::kRnrWait) {
       state_ = RequesterState::kActive;
       if (has_data()) sink.ready();
-      return true;
+      return;
     }
-    if (state_ != RequesterState::kActive) return false;
+    if (state_ != RequesterState::kActive) return;
     // Nothing acknowledged for a whole timeout: send again from the oldest (section 9.9.2.4.1).
     ++counters.timeouts;
     control_.lost(now);
     backoff_ = std::min(backoff_ + 1, kBackoffMax);
-    if (retries_++ >= config_->retry_limit) {
-      fail(Status::kRetryExceeded, sink);
-      return true;
-    }
+    if (retries_++ >= config_->retry_limit) return fail(Status::kRetryExceeded, sink);
     gap_ = false;
     ports_.timed_out(now, *config_);
     go_back(unacked_psn_);
     restart_timer(now, sink);
     sink.ready();
-    return true;
   }
 
   // Returns the base of its PSNs: the oldest that is not acknowledged.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from simtwin.levels.names import ANALYTIC
 from simtwin.play.band import band_of
 from simtwin.play.effects import CrossedLinks, missed_faults
 from simtwin.play.simulated import Simulated
+from simtwin.play.skipping import first_difference
 from simtwin.play.twin import FollowError, SimulationError, Twin, arrivals_of
 from simtwin.play.watching import Stopped, Watch
 
@@ -126,6 +127,13 @@ def simulated(
         if error.partial is None:
             raise
         result, failure = error.partial, str(error)
+    facts = {} if result.skipped is None else {"skip": result.skipped.facts(result.counters["data_packets"])}
+    if watch.verifies_skips and facts and result.stopped is None and not failure:
+        again = replace(watch, series=None, played=None)
+        played = twin.play(
+            workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, watch=again, skips=False
+        )
+        facts["skip"]["difference"] = first_difference(played, result)
     plays = None
     if band and result.stopped is None and not failure:
         try:
@@ -161,7 +169,7 @@ def simulated(
         "follow": starts,
         "follows": str(live.path) if live else None,
         "error_bound": 0.0 if twin.level.has_packets else None,  # none is known
-        **({"skip": result.skipped.facts(result.counters["data_packets"])} if result.skipped else {}),
+        **facts,
         "slots": slots,
         "compute": compute,
         "lowering": lowering.facts() if lowering else None,

@@ -42,6 +42,7 @@ class Watch:
     series: Series | None = None
     played: Callable[[int, int], None] | None = None
     begins: Callable[[str], None] | None = None
+    verifies_skips: bool = False  # play all packets too, and compare
 
     def play(
         self,

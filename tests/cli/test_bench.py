@@ -218,7 +218,7 @@ WRONG = {
     "all_reduce --ranks 2 -z 4": "'--blocking'",
     "all_reduce --ranks 2 -n 5 -K 5": "-K 5: leaves none of 5 iterations",
     "all_reduce --ranks 2 --simulate": "--simulate: a loopback without a rate takes no time: give --rate, or --fabric",
-    "all_reduce --ranks 2 --simulate --level packet+skip": "--level packet+skip is not built yet",
+    "all_reduce --ranks 2 --simulate --level psychic": "--level psychic: must be one of packet, packet+skip, flow",
     "all_reduce --ranks 99 --simulate --fabric hosts/fabrics/leaf-spine.toml": "16 hosts",
     "pairs": "give --ranks N for loopback, or --hosts FILE",
     "pairs --ranks 2 -n 257": "'--iters'",

@@ -91,7 +91,7 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("--level packet+skip --rate 1Gb/s", "--level packet+skip is not built yet; built: packet, flow, analytic"),
+        ("--verify-skip --rate 1Gb/s", "--verify-skip: is for --level packet+skip"),
         ("--level flow --sharing fair --rate 1Gb/s", "--sharing fair: must be max-min or equal"),
         ("--sharing equal --rate 1Gb/s", "--sharing equal: is for --level flow"),
         ("--spray 8 --level flow --rate 1Gb/s", "level flow has no packets to spray: leave spray out"),

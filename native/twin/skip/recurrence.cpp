@@ -191,8 +191,8 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
       search = {};
       return false;
     }
-    // The steps are not alike though the states are: looks again after the loop that they belong to, or when the
-    // steps that are unlike are over.
+    // The steps are not alike though the states are: looks again after the loop that they belong to, or when
+    // the steps that are unlike are over.
     const std::int64_t loop = periods_in_loop(earlier, state);
     const std::int64_t wait = loop > 1 ? 1 : periods_until_alike(earlier, state);
     search.period *= std::max<std::int64_t>(loop, 1);
@@ -245,7 +245,8 @@ Walker::Loop Recurrence::loop_of(const State& earlier, const State& later, std::
     if (after.rank != watched_ || stride <= 0) continue;
     const LoopKey key{after.progress.instance, stride};
     if (key != loop_key_)
-      loop_ = simulator_.walkers()[index(watched_)].loop(after.progress.instance, stride, after.progress.base);
+      loop_ =
+          simulator_.walkers()[index(watched_)].loop(after.progress.instance, stride, after.progress.base);
     if (loop_.steps > 0) loop_key_ = key;
     return loop_;
   }

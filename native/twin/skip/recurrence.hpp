@@ -38,8 +38,8 @@ class Recurrence {
     std::vector<Place> places;
     std::uint64_t seen = 0;  // by the watched rank
   };
-  // Looks once in each period, and compares with a state that it replaces after 1, 2, 4, ... looks: first that
-  // of the watched rank alone, then that of all.
+  // Looks once in each period, and compares with a state that it replaces after 1, 2, 4, ... looks: first
+  // that of the watched rank alone, then that of all.
   struct Search {
     TimePs period = 0, next_look = kNever;  // kNever: it is over
     bool is_of_rank = false;

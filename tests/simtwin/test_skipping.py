@@ -1,0 +1,127 @@
+"""Level packet+skip: the bits of level packet, and most packets skipped where collectives have many rounds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import genie_core
+import numpy as np
+import pytest
+from common.skip_cases import Played, SkipCase, draw_case, first_difference, play
+from live_runs import GENIE
+from twin_fabrics import GBPS, MIB, crowded, twin_of
+
+from genie.collectives.nccl.shape import NcclShape
+from genie.config.units import Duration, Rate
+from genie.plan.build import build_plan
+from genie.plan.lowering import Lowering
+from genie.workload.graph import Op
+from genie.workload.synthetic import collective
+from simtwin.fabric.schema import Fabric, LeafSpine, Link, SingleSwitch, Transport
+from simtwin.play.skipping import NO_RECURRENCE
+from simtwin.play.twin import Simulation, Twin
+from simtwin.play.watching import Watch
+
+ROOT = Path(__file__).parents[2]
+NCCL = Lowering(nccl=NcclShape(buffer_bytes=1 << 18))
+LINK = Link(Rate(100 * GBPS), Duration(500_000))
+RING = collective(Op.ALL_REDUCE, 8, 64 * MIB)
+FABRICS = {
+    "single switch": Fabric(topology=SingleSwitch(hosts=8), link=LINK),
+    "leaves and spines": Fabric(topology=LeafSpine(leaves=4, spines=2, hosts_per_leaf=2), link=LINK),
+    "PFC, ECN and DCQCN": crowded(SingleSwitch(hosts=8)),
+}
+
+
+@pytest.mark.parametrize("first", range(0, 50, 5))
+def test_drawn_cases_have_the_same_bits(first: int) -> None:
+    for seed in range(first, first + 5):
+        case = draw_case(seed)
+        difference = first_difference(play(case, skips=False), play(case, skips=True))
+        assert not difference, f"{case.name}: {difference[:400]}; replay: skip_bits.py --first {seed} --cases 1"
+
+
+@pytest.mark.parametrize("name", FABRICS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rings_of_many_rounds_are_skipped(name: str, threads: int) -> None:
+    case = SkipCase(name, FABRICS[name], RING, NCCL, threads, ())
+    played, skipped = play(case, skips=False), play(case, skips=True)
+    assert not first_difference(played, skipped)
+    assert skipped.skipped > 0.5 * skipped.packets
+
+
+def test_stops_do_not_change_the_result() -> None:
+    case = SkipCase("stops", FABRICS["single switch"], RING, NCCL, 1, tuple(range(10**8, 3 * 10**9, 3 * 10**8)))
+    played, skipped = play(case, skips=False), play(case, skips=True)
+    assert not first_difference(played, skipped)
+    assert skipped.skipped > 0
+
+
+def test_a_difference_is_found() -> None:
+    one = Played({"end": 5, "link packets": np.array([1, 2])}, 0, 3, 0)
+    other = Played({"end": 5, "link packets": np.array([1, 3])}, 0, 3, 0)
+    assert "link packets" in first_difference(one, other)
+
+
+def simulate(twin: Twin, watch: Watch | None = None, *, skips: bool) -> Simulation:
+    return twin.play(RING, lowering=NCCL, iterations=(0, 1), watch=watch, skips=skips)
+
+
+def test_the_twin_tells_what_was_skipped() -> None:
+    fabric = FABRICS["single switch"]
+    twin = Twin(fabric, twin_of(fabric).network, list(range(8)), level="packet+skip")
+    skipped, played = simulate(twin, skips=True), simulate(twin, skips=False)
+    assert skipped.skipped is not None
+    assert skipped.timeline.equals(played.timeline)
+    assert skipped.transfers.equals(played.transfers)
+    assert skipped.counters["links"] == played.counters["links"]
+    assert skipped.counters["events"] < played.counters["events"]
+    facts = skipped.skipped.facts(skipped.counters["data_packets"])
+    assert facts["share"] > 0.5
+    assert facts["jumps"] >= 2
+    assert facts["reasons"] == []
+    assert played.skipped is None
+
+
+@pytest.mark.parametrize(
+    ("transport", "reason"),
+    [
+        (Transport(congestion="hpcc"), "HPCC reads clocks in whole nanoseconds"),
+        (Transport(spray=4), "sprayed packets are not folded"),
+        (Transport(), NO_RECURRENCE),
+    ],
+)
+def test_reasons_why_nothing_is_skipped(transport: Transport, reason: str) -> None:
+    fabric = Fabric(topology=LeafSpine(leaves=2, spines=2, hosts_per_leaf=2), link=LINK, transport=transport)
+    twin = Twin(fabric, twin_of(fabric).network, list(range(4)), level="packet+skip")
+    result = twin.play(collective(Op.ALL_REDUCE, 4, 1 << 16))
+    assert result.skipped is not None
+    assert result.skipped.reasons == (reason,)
+    assert result.skipped.packets == 0
+
+
+def test_a_timer_without_effect_is_no_event() -> None:
+    """Timers of retransmission outlast a simulation: its end is that of the last packet."""
+    fabric = FABRICS["single switch"]
+    twin = twin_of(fabric)
+    plan = build_plan(collective(Op.ALL_REDUCE, 8, MIB))
+    simulator = twin.simulator(plan)
+    assert isinstance(simulator, genie_core.Simulator)
+    simulator.start()
+    while simulator.run(1_000_000):
+        pass
+    last_ps = max(int(simulator.records(rank)["nodes"]["end_ps"].max()) for rank in plan.ranks)
+    assert last_ps <= simulator.now_ps < last_ps + 10**8
+
+
+@pytest.mark.live
+def test_verify_skip(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    line = f"simulate {ROOT}/examples/transformer --rate 200Mb/s --level packet+skip --verify-skip -o {out}"
+    done = subprocess.run([GENIE, *line.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((out / "run.json").read_text())["skip"]["difference"] == ""
+    assert "data packets in" in done.stdout
+    assert "skipped" in done.stdout
