@@ -99,7 +99,8 @@ def simulate(
         typer.Option(
             metavar="INTERVAL",
             help="Interval of simulated time, such as 10us. At each interval the command samples queues, utilisation, "
-            "pauses, ECN marks and rates into `series.parquet`. The option needs level `packet`.  [default: none]",
+            "pauses, ECN marks and rates into `series.parquet`. The option needs level `packet` or `packet+skip`.  "
+            "[default: none]",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -109,7 +110,7 @@ def simulate(
             "--stop-after",
             metavar="TIME",
             help="Simulated time, such as 5ms. The simulation stops when an iteration reaches this time, and the "
-            "command writes the part before it. The option needs level `packet`.  [default: none]",
+            "command writes the part before it. The option needs level `packet` or `packet+skip`.  [default: none]",
             rich_help_panel=TWIN_PANEL,
         ),
     ] = None,

@@ -354,7 +354,7 @@ def test_columns_that_stay_empty_have_a_reason(files: Path) -> None:
         (
             "[grid]",
             '[grid]\nlevel = ["fluid"]',
-            "sweep.toml:2: base: level fluid: is not a level; give packet, flow",
+            "sweep.toml:2: base: level fluid: is not a level; give packet, packet+skip, flow",
         ),
         (
             "[grid]",

@@ -244,7 +244,7 @@ def test_fabrics_change_by_the_file_s_keys() -> None:
         (lambda f: simtwin.collective(f, "dance", "1KiB"), "collective: operation = 'dance': give \"all_gather\""),
         (
             lambda f: simtwin.simulate(f, _one_message(), level="fluid"),
-            "level fluid: is not a level; give packet, flow",
+            r"level fluid: is not a level; give packet, packet\+skip, flow",
         ),
         (lambda f: simtwin.simulate(f, _one_message(), iterations=0), "simulate: iterations = 0: give an integer"),
         (lambda f: simtwin.simulate(f, _one_message(), wire="copper"), "simulate: wire = 'copper': give \"nccl\""),

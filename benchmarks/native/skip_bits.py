@@ -1,4 +1,4 @@
-"""Same bits with and without skips: `python benchmarks/skip_bits.py [--cases 500] [--first 0] [--json FILE]`.
+"""Same bits with and without skips: `python benchmarks/native/skip_bits.py [--cases 500] [--first 0] [--json FILE]`.
 
 Each case is drawn: topology, collective, messages, congestion control, PFC, skews, faults, stops and threads. It plays
 at level `packet` and with skips. All results must be the same, to the bit: times of nodes, transfers, counters of links
@@ -13,6 +13,7 @@ import json
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from common.arguments import add_json
 from common.skip_cases import draw_case, first_difference, play
 

@@ -1,0 +1,174 @@
+"""Speed of level `packet+skip`: `python benchmarks/twin_skip.py [--quick] [--aicb DATA] [--rows NAMES] [--json FILE]`.
+
+Each row plays one job at both levels. Results must be the same to the bit. Seconds are wall time on one core: those of
+the simulator alone, and of set-up (plan, network, routes, simulator) apart. `over ns-3` divides the packets by the
+speed of ns-3 -O3 on one core, 84,000 data packets/s, and by the seconds of the simulator. ns-3 itself is not run.
+
+`gpt13b`: AICB's GPT-13B on 128 GPUs on rails, with --aicb DATA or GENIE_SHARED_DATA. `ring-N`: a ring all-reduce of 1
+GiB (--quick: 64 MiB) with NCCL's messages on a fat tree. `permutation-128`: messages of 2 MiB, where nothing can be
+skipped. Exit code 1 when results differ or a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import genie_core
+import numpy as np
+import twin_packets
+from common.arguments import add_json
+
+from genie.collectives.nccl.shape import NcclShape
+from genie.config.units import Duration, Rate, Size
+from genie.plan.build import build_plan
+from genie.plan.lowering import Lowering
+from genie.workload.aicb.convert import Given, convert_aicb
+from genie.workload.graph import Op, Workload
+from genie.workload.synthetic import collective
+from simtwin.fabric.schema import (
+    Domain,
+    Ecn,
+    Fabric,
+    FatTree,
+    Link,
+    Pfc,
+    Priority,
+    RailOptimized,
+    Switch,
+    Transport,
+)
+from simtwin.fabric.topology import build_network
+from simtwin.play.twin import Twin
+
+GBPS, MIB = 10**9, 1 << 20
+LINK = Link(Rate(400 * GBPS), Duration(500_000))
+NS3_PACKETS_PER_S = 84_000
+GPT13B = "aicb/simAI/G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1_A100.txt"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job with its target: most seconds of the simulator with skips, or least share of level packet's speed."""
+
+    fabric: Callable[[], Fabric]
+    workload: Callable[[], Workload]
+    lowering: Lowering | None
+    most_s: float | None = None
+    least_times: float | None = None
+
+
+def rails() -> Fabric:
+    """128 GPUs in 16 servers, with DCQCN, ECN and PFC."""
+    return Fabric(
+        topology=RailOptimized(servers=16, rails=8, spines=8, domain=Domain(Rate(2880 * GBPS), Duration(25_000))),
+        link=LINK,
+        transport=Transport(congestion="dcqcn"),
+        switch=Switch(shared_buffer=Size(32 * MIB)),
+        ecn=Ecn(minimum=Size(400_000), maximum=Size(1_600_000), probability=0.2),
+        pfc=Pfc(),
+        priority=Priority(data=3, control=6),
+    )
+
+
+def rows_of(size_bytes: int, shared: Path | None) -> dict[str, Row]:
+    rows = {}
+    if shared is not None:
+        path = shared / GPT13B
+        rows["gpt13b"] = Row(
+            rails,
+            lambda: convert_aicb(path, Given(ranks=128)).workload,
+            Lowering(nccl=NcclShape(ranks_per_node=8)),
+            most_s=0.5,
+        )
+    for ranks, ports, most_s in ((128, 8, 0.3), (1024, 16, 3.0)):
+        rows[f"ring-{ranks}"] = Row(
+            lambda ports=ports: Fabric(topology=FatTree(ports), link=LINK),  # type: ignore[misc]
+            lambda ranks=ranks: collective(Op.ALL_REDUCE, ranks, size_bytes),  # type: ignore[misc]
+            Lowering(nccl=NcclShape()),
+            most_s=most_s,
+        )
+    rows["permutation-128"] = Row(
+        lambda: twin_packets.lossless(128), lambda: twin_packets.cross_pod(128), None, least_times=0.97
+    )
+    return rows
+
+
+def play(row: Row, *, skips: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Play a row once; its measurements, and the results that must be the same."""
+    fabric, workload = row.fabric(), row.workload()
+    began = time.perf_counter()
+    plan = build_plan(workload, lowering=row.lowering)
+    twin = Twin(fabric, build_network(fabric), list(range(workload.world_size)))
+    simulator = twin.simulator(plan)
+    assert isinstance(simulator, genie_core.Simulator)
+    recurrence = genie_core.Recurrence(simulator)
+    run = recurrence.run if skips else simulator.run
+    ready = time.perf_counter()
+    simulator.start()
+    while run(200_000):
+        pass
+    ended = time.perf_counter()
+    bits: dict[str, Any] = {f"link {name}": values for name, values in simulator.links().items()}
+    for rank in plan.ranks:
+        for table, record in simulator.records(rank).items():
+            bits |= {f"rank {rank} {table} {name}": values for name, values in record.items()}
+        bits[f"rank {rank} counters"] = np.array(list(simulator.counters(rank).values()))
+    measured = {
+        "setup_s": ready - began,
+        "simulator_s": ended - ready,
+        "packets": simulator.data_packets,
+        "events": simulator.events,
+        "end_ms": simulator.now_ps / 1e9,
+        "skip": dict(recurrence.report) if skips else {},
+    }
+    return measured, bits
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="64 MiB instead of 1 GiB, and no 1,024 ranks")
+    parser.add_argument("--aicb", type=Path, metavar="DATA", help="shared data with aicb/simAI")
+    parser.add_argument("--rows", help="names of rows, with commas between them (default: all)")
+    add_json(parser)
+    given = parser.parse_args()
+    shared = given.aicb or (Path(os.environ["GENIE_SHARED_DATA"]) if "GENIE_SHARED_DATA" in os.environ else None)
+    rows = rows_of(64 * MIB if given.quick else 1024 * MIB, shared)
+    if given.quick:
+        rows = {name: row for name, row in rows.items() if name not in ("ring-1024", "gpt13b")}
+    if given.rows is not None:
+        rows = {name: rows[name] for name in given.rows.split(",")}
+    results, met_all = [], True
+    heads = f"{'row':16} {'packets':>12} {'skipped':>8} {'set-up s':>9} {'s':>8} {'packet s':>9}"
+    print(f"{heads} {'times':>7} {'over ns-3':>10}")
+    for name, row in rows.items():
+        played, expected = play(row, skips=False)
+        skipped, bits = play(row, skips=True)
+        differs = [key for key, values in expected.items() if not np.array_equal(values, bits[key])]
+        seconds, packets = skipped["simulator_s"], skipped["packets"]
+        times = played["simulator_s"] / seconds
+        share = skipped["skip"]["packets"] / packets
+        met = not differs and (row.most_s is None or seconds <= row.most_s)
+        met = met and (row.least_times is None or times >= row.least_times)
+        met_all &= met
+        said = f"DIFFERS: {differs[0]}" if differs else f"same bits, target {'met' if met else 'NOT met'}"
+        print(
+            f"{name:16} {packets:12,} {share:8.2%} {skipped['setup_s']:9.3f} {seconds:8.3f} "
+            f"{played['simulator_s']:9.3f} {times:7.1f} {packets / NS3_PACKETS_PER_S / seconds:10,.0f} {said}",
+            flush=True,
+        )
+        results.append({"row": name, "met": met, "packet": played, "skip": skipped, "times": times})
+    if given.json:
+        Path(given.json).write_text(json.dumps({"rows": results}, indent=1) + "\n")
+    return 0 if met_all else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
