@@ -1,4 +1,4 @@
-"""Speed of level `packet+skip`: `python benchmarks/twin_skip.py [--quick] [--aicb DATA] [--rows NAMES] [--json FILE]`.
+"""Speed of level `packet+skip`: `python benchmarks/native/twin_skip.py [--quick] [--json FILE]`.
 
 Each row plays one job at both levels. Results must be the same to the bit. Seconds are wall time on one core: those of
 the simulator alone, and of set-up (plan, network, routes, simulator) apart. `over ns-3` divides the packets by the
@@ -23,8 +23,6 @@ from typing import Any
 
 import genie_core
 import numpy as np
-import twin_packets
-from common.arguments import add_json
 
 from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Duration, Rate, Size
@@ -47,6 +45,10 @@ from simtwin.fabric.schema import (
 )
 from simtwin.fabric.topology import build_network
 from simtwin.play.twin import Twin
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import twin_packets
+from common.arguments import add_json
 
 GBPS, MIB = 10**9, 1 << 20
 LINK = Link(Rate(400 * GBPS), Duration(500_000))
