@@ -23,26 +23,15 @@ from typing import Any
 
 import genie_core
 import numpy as np
+from levels import FILES, LINK, rails
 
 from genie.collectives.nccl.shape import NcclShape
-from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.aicb.convert import Given, convert_aicb
 from genie.workload.graph import Op, Workload
 from genie.workload.synthetic import collective
-from simtwin.fabric.schema import (
-    Domain,
-    Ecn,
-    Fabric,
-    FatTree,
-    Link,
-    Pfc,
-    Priority,
-    RailOptimized,
-    Switch,
-    Transport,
-)
+from simtwin.fabric.schema import Fabric, FatTree
 from simtwin.fabric.topology import build_network
 from simtwin.play.twin import Twin
 
@@ -50,10 +39,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import twin_packets
 from common.arguments import add_json
 
-GBPS, MIB = 10**9, 1 << 20
-LINK = Link(Rate(400 * GBPS), Duration(500_000))
+MIB = 1 << 20
 NS3_PACKETS_PER_S = 84_000
-GPT13B = "aicb/simAI/G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1_A100.txt"
 
 
 @dataclass(frozen=True)
@@ -67,23 +54,10 @@ class Row:
     least_times: float | None = None
 
 
-def rails() -> Fabric:
-    """128 GPUs in 16 servers, with DCQCN, ECN and PFC."""
-    return Fabric(
-        topology=RailOptimized(servers=16, rails=8, spines=8, domain=Domain(Rate(2880 * GBPS), Duration(25_000))),
-        link=LINK,
-        transport=Transport(congestion="dcqcn"),
-        switch=Switch(shared_buffer=Size(32 * MIB)),
-        ecn=Ecn(minimum=Size(400_000), maximum=Size(1_600_000), probability=0.2),
-        pfc=Pfc(),
-        priority=Priority(data=3, control=6),
-    )
-
-
 def rows_of(size_bytes: int, shared: Path | None) -> dict[str, Row]:
     rows = {}
     if shared is not None:
-        path = shared / GPT13B
+        path = shared / "aicb" / "simAI" / FILES["gpt13b"]
         rows["gpt13b"] = Row(
             rails,
             lambda: convert_aicb(path, Given(ranks=128)).workload,

@@ -156,6 +156,8 @@ def simulate(
             raise UsageError(f"-o {out}: holds the run to follow, which would be replaced; choose another -o")
         if verify_skip and not level.skips:
             raise UsageError("--verify-skip: is for --level packet+skip")
+        if verify_skip and stop_after is not None:
+            raise UsageError("--verify-skip: compares whole iterations; leave --stop-after out")
         if band and (follow is not None or stop_after is not None):
             other = "--stop-after" if follow is None else "--follow"
             raise UsageError(f"--band: {other} fixes times of the iteration; leave one of the two out")
@@ -206,7 +208,10 @@ def simulate(
         print(f"{job.workload.name}: {job.ranks} ranks on {job.fabric.name}, {_result(run, level)}; {out}")
         if digest is not None and tells:
             _print_collectives(run, digest)
-        if difference := (run.info.get("skip") or {}).get("difference"):
+        difference = (run.info.get("skip") or {}).get("difference")
+        if difference == "":
+            note("--verify-skip: all packets were played too; timeline, transfers and link counters are the same")
+        if difference:
             raise SimulationError(f"--verify-skip: level packet+skip differs from level packet: {difference}")
     return 0
 

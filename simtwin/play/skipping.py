@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from simtwin.play.twin import Simulation
 
-NO_RECURRENCE = "no state came again"
+NO_RECURRENCE = "no period was found that could be skipped"
 
 
 @dataclass(frozen=True)

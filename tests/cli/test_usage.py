@@ -92,6 +92,10 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
     ("given", "named"),
     [
         ("--verify-skip --rate 1Gb/s", "--verify-skip: is for --level packet+skip"),
+        (
+            "--level packet+skip --verify-skip --stop-after 1ms --rate 1Gb/s",
+            "compares whole iterations; leave --stop-after",
+        ),
         ("--level flow --sharing fair --rate 1Gb/s", "--sharing fair: must be max-min or equal"),
         ("--sharing equal --rate 1Gb/s", "--sharing equal: is for --level flow"),
         ("--spray 8 --level flow --rate 1Gb/s", "level flow has no packets to spray: leave spray out"),

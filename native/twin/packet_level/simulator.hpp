@@ -60,7 +60,10 @@ class Simulator {
   }
   // A shift of the state has skipped `by` until `now`.
   void move(TimePs by, TimePs now);
-  TimePs next_change() const { return next_change_time(); }
+  // The next change of the network; kNever: none is left.
+  TimePs next_change_time() const {
+    return next_change_ < network_->changes.size() ? network_->changes[next_change_].time : kNever;
+  }
   RankDriver& ranks() { return hosts_.ranks(); }
 
   bool done() const;
@@ -87,10 +90,6 @@ class Simulator {
   std::vector<std::uint32_t> share_out() const;
   void plan_sources();
   std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
-  // The next change of the network; kNever: none is left.
-  TimePs next_change_time() const {
-    return next_change_ < network_->changes.size() ? network_->changes[next_change_].time : kNever;
-  }
   void apply_changes(TimePs now);
 
   const Network* network_;

@@ -210,7 +210,7 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
 // The number of times that what lies between two states can be played again.
 std::int64_t Recurrence::periods(const State& earlier, const State& later, TimePs until) const {
   const TimePs now = later.snapshot.now;
-  const TimePs end = std::min({later.snapshot.horizon, simulator_.next_change(), until, kLastTime});
+  const TimePs end = std::min({later.snapshot.horizon, simulator_.next_change_time(), until, kLastTime});
   std::int64_t count = std::max<TimePs>(end - now, 0) / (now - earlier.snapshot.now);
   bool moves = false;
   for (std::size_t at = 0; at < later.places.size() && count > 0; ++at) {
