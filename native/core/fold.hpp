@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -63,8 +64,14 @@ class Fold {
   void relative(const Base& to, Number& value, std::uint64_t mask = ~std::uint64_t{0}) {
     value = static_cast<Number>(relative(to, static_cast<std::uint64_t>(value), mask));
   }
-  // A number that keeps its distance to a base in each period, or its value.
-  virtual std::uint64_t either(const Base& to, std::uint64_t value) = 0;
+  // A number on a base's circle that keeps its distance to the base in each period, or its value.
+  virtual std::uint64_t either(const Base& to, std::uint64_t value, std::uint64_t mask) = 0;
+  template <class Number>
+  void either(const Base& to, Number& value, std::uint64_t mask = ~std::uint64_t{0}) {
+    value = static_cast<Number>(either(to, static_cast<std::uint64_t>(value), mask));
+  }
+  // Steps that are left until something that has not come: a shift leaves `least` of them or more.
+  virtual void left(std::uint64_t steps, std::uint64_t least) = 0;
   // A counter that no decision reads: it grows equally in each period.
   virtual void total(std::uint64_t& value) = 0;
   virtual void total(std::int64_t& value) = 0;
@@ -108,25 +115,47 @@ struct Snapshot {
   std::vector<std::uint64_t> words, counters, rare;
   std::vector<TimePs> latest;
   struct Either {
-    std::uint64_t base = 0, value = 0;
+    std::uint64_t base = 0, value = 0, mask = 0;
     friend bool operator==(const Either&, const Either&) = default;
   };
   std::vector<Either> either;
+  struct Left {
+    std::uint64_t steps = 0, least = 0;
+    friend bool operator==(const Left&, const Left&) = default;
+  };
+  std::vector<Left> left;
 
   // True if a simulation goes on from the later state as from this one, and nothing rare lies between.
   bool recurs_in(const Snapshot& later) const {
     if (words != later.words || rare != later.rare || counters.size() != later.counters.size() ||
-        latest.size() != later.latest.size() || either.size() != later.either.size())
+        latest.size() != later.latest.size() || either.size() != later.either.size() ||
+        left.size() != later.left.size())
       return false;
     for (std::size_t at = 0; at < latest.size(); ++at) {
       const TimePs apart = later.latest[at] - latest[at];
       if (apart != 0 && apart != later.now - now) return false;
     }
     for (std::size_t at = 0; at < either.size(); ++at) {
-      const std::uint64_t apart = later.either[at].value - either[at].value;
-      if (apart != 0 && apart != later.either[at].base - either[at].base) return false;
+      const std::uint64_t mask = either[at].mask, apart = (later.either[at].value - either[at].value) & mask;
+      if (apart != 0 && apart != ((later.either[at].base - either[at].base) & mask)) return false;
+    }
+    for (std::size_t at = 0; at < left.size(); ++at) {
+      if (later.left[at].steps > left[at].steps) return false;
     }
     return true;
+  }
+  // The number of periods that countdowns leave room for after a state that recurs in a later one; kUnbounded:
+  // none counts down.
+  static constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
+  std::int64_t periods_left(const Snapshot& later) const {
+    std::int64_t periods = kUnbounded;
+    for (std::size_t at = 0; at < left.size(); ++at) {
+      const std::uint64_t step = left[at].steps - later.left[at].steps, least = left[at].least;
+      if (step == 0) continue;
+      const std::uint64_t room = later.left[at].steps > least ? later.left[at].steps - least : 0;
+      periods = std::min(periods, static_cast<std::int64_t>(room / step));
+    }
+    return periods;
   }
   friend bool operator==(const Snapshot&, const Snapshot&) = default;
 };
@@ -155,10 +184,12 @@ class Observe : public Fold {
     word((value - to.before) & mask);
     return value;
   }
-  std::uint64_t either(const Base& to, std::uint64_t value) override {
-    found_.either.push_back({to.before, value});
+  using Fold::either;
+  std::uint64_t either(const Base& to, std::uint64_t value, std::uint64_t mask) override {
+    found_.either.push_back({to.before, value, mask});
     return value;
   }
+  void left(std::uint64_t steps, std::uint64_t least) override { found_.left.push_back({steps, least}); }
   void total(std::uint64_t& value) override { found_.counters.push_back(value); }
   void total(std::int64_t& value) override { found_.counters.push_back(static_cast<std::uint64_t>(value)); }
   void rare(std::uint64_t value) override { found_.rare.push_back(value); }
@@ -207,11 +238,13 @@ class Shift : public Fold {
   std::uint64_t relative(const Base& to, std::uint64_t value, std::uint64_t mask) override {
     return (value + to.after - to.before) & mask;
   }
-  std::uint64_t either(const Base& to, std::uint64_t value) override {
+  using Fold::either;
+  std::uint64_t either(const Base& to, std::uint64_t value, std::uint64_t mask) override {
     const bool moves = later_.either[either_at_].value != earlier_.either[either_at_].value;
     ++either_at_;
-    return moves ? value + to.after - to.before : value;
+    return moves ? (value + to.after - to.before) & mask : value;
   }
+  void left(std::uint64_t, std::uint64_t) override {}
   void total(std::uint64_t& value) override { value += step() * static_cast<std::uint64_t>(periods_); }
   void total(std::int64_t& value) override { value += static_cast<std::int64_t>(step()) * periods_; }
   void rare(std::uint64_t) override {}

@@ -123,6 +123,7 @@ class QueuePair {
     return is_due;
   }
 
+  std::uint32_t message_left() const { return requester_.message_left(); }
   bool can_fold() const { return responder_.can_fold(); }
   // Bases of both ends' numbers, to which packets under way are relative.
   struct Bases {

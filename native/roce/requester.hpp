@@ -36,6 +36,7 @@ class Requester {
   std::size_t pending() const { return queue_.size(); }
   std::uint32_t send_psn() const { return send_psn_; }
   std::uint32_t unacked_psn() const { return unacked_psn_; }
+  std::uint32_t message_left() const;  // packets of the message under way that have not been sent
   std::uint8_t last_syndrome() const { return last_syndrome_; }
   // When congestion control lets the next packet begin to leave.
   TimePs data_from() const { return control_.data_from(); }

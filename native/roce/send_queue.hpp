@@ -52,8 +52,11 @@ class SendQueue {
     return false;
   }
 
-  // `psn`, `ssn`: the bases of both circles.
-  void fold(Fold& fold, const Fold::Base& psn, const Fold::Base& ssn) {
+  // `psn`, `ssn`: the bases of both circles; `psn` is that of the oldest that is not acknowledged. The first
+  // packets, the last one and the last acknowledgement of a message differ from all between them: a message
+  // that is longer than a period keeps its PSNs, and counts down to these.
+  void fold(Fold& fold, const Fold::Base& psn, const Fold::Base& ssn, std::uint32_t send_psn) {
+    const auto unacked_psn = static_cast<std::uint32_t>(psn.before);
     fold.exact(count_);
     for (std::uint32_t place = 0; place < count_; ++place) {
       Entry& entry = at(place);
@@ -61,8 +64,19 @@ class SendQueue {
       fold.exact(request.verb, request.solicited, request.size_bytes, request.immediate, request.rkey);
       fold.exact(request.local_address, request.remote_address, entry.packets, entry.retransmits);
       fold.handle(request.handle);
-      fold.relative(psn, entry.first_psn, kPsnMask);
       fold.relative(ssn, entry.ssn, kPsnMask);
+      if (request.verb == Verb::kRead) {
+        fold.relative(psn, entry.first_psn, kPsnMask);
+        continue;
+      }
+      const std::uint32_t end = psn_add(entry.first_psn, entry.packets);
+      fold.exact(psn_diff(send_psn, entry.first_psn) > 0, psn_diff(unacked_psn, entry.first_psn) > 0);
+      if (psn_diff(end, send_psn) > 0) {
+        fold.left(psn_add(end, kPsnMask + 1 - send_psn), 2);
+      } else {
+        fold.left(psn_add(end, kPsnMask + 1 - unacked_psn), 1);
+      }
+      fold.either(psn, entry.first_psn, kPsnMask);
     }
   }
 

@@ -42,8 +42,7 @@ void Walker::fold(Fold& fold) {
         Instance& own = instances_[index(lane.instance)];
         const auto base = static_cast<std::uint64_t>(own.base - own.shifted);
         fold.exact(lane.instance);
-        lane.step = static_cast<std::int32_t>(fold.either(
-            {base, base + static_cast<std::uint64_t>(own.shifted)}, static_cast<std::uint64_t>(lane.step)));
+        fold.either({base, base + static_cast<std::uint64_t>(own.shifted)}, lane.step);
       } else {
         fold.exact(lane.instance, lane.step);
       }

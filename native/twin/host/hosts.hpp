@@ -32,6 +32,13 @@ class Hosts {
   void keep_trace(bool keep) { keep_trace_ = keep; }
   bool keeps_trace() const { return keep_trace_; }
   bool asks_telemetry() const { return asks_telemetry_; }
+  // Keeps the times at which data of a queue pair leaves; kNone: of none.
+  static constexpr std::uint32_t kNone = ~0u;
+  void watch(std::uint32_t queue_pair) {
+    watched_ = queue_pair;
+    departures_.clear();
+  }
+  std::vector<TimePs> take_departures() { return std::exchange(departures_, {}); }
 
   // Before the first event: connections of all ranks.
   void connect();
@@ -119,6 +126,8 @@ class Hosts {
   bool sends_ect_;                                         // data may be marked
   bool asks_telemetry_;                                    // of the ports on its way
   bool keep_trace_ = false;
+  std::uint32_t watched_ = kNone;
+  std::vector<TimePs> departures_;  // of the watched queue pair's data
 };
 
 }  // namespace genie::twin

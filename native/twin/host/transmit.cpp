@@ -42,6 +42,8 @@ void Hosts::transmit(Process& process, std::uint32_t number) {
     if (!pick.control) {
       on_wire.paced = begin > nic.busy_until() && begin == own.queue_pair.data_from();
       own.queue_pair.departed(wire_bytes, begin);
+      if (id == watched_) [[unlikely]]
+        departures_.push_back(begin);
       if (own.queue_pair.has_data()) nic.port.mark_more(pick.id, false, own.queue_pair.data_from());
       ++process.data_packets;
       lost = own.loss != nullptr && own.loss->lose_next();

@@ -64,7 +64,7 @@ class Simulator {
   TimePs next_change_time() const {
     return next_change_ < network_->changes.size() ? network_->changes[next_change_].time : kNever;
   }
-  RankDriver& ranks() { return hosts_.ranks(); }
+  Hosts& hosts() { return hosts_; }
 
   bool done() const;
   // Share of the packets of the plan's messages that have been sent: 0 to 1.

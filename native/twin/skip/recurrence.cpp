@@ -9,11 +9,17 @@
 namespace genie::twin {
 namespace {
 
-constexpr std::uint64_t kSlice = 8'000;      // events between two looks at what the watched rank has seen
 constexpr std::uint64_t kEventsPerWord = 2;  // a word costs a fiftieth of an event or less
 constexpr std::uint64_t kFreeLooks = 8;
 constexpr std::uint32_t kLooksMax = 64;    // of one search
-constexpr std::uint32_t kIdleMost = 4096;  // slices
+constexpr std::uint64_t kPatience = 2;     // slices without a message before packets are watched
+constexpr std::uint64_t kIdleMost = 1 << 25;
+
+// Events in which each rank takes some packets.
+std::uint64_t slice_of(std::size_t ranks) {
+  constexpr std::uint64_t kEach = 64, kLeast = 500, kMost = 8000;
+  return std::clamp(ranks * kEach, kLeast, kMost);
+}
 
 // Rings take as many rounds as they have ranks, with a few messages in each.
 std::uint32_t lag_max(std::size_t ranks) {
@@ -24,7 +30,10 @@ std::uint32_t lag_max(std::size_t ranks) {
 }  // namespace
 
 Recurrence::Recurrence(Simulator& simulator)
-    : simulator_(simulator), finder_(lag_max(simulator.walkers().size())) {}
+    : simulator_(simulator),
+      finder_(lag_max(simulator.walkers().size())),
+      slice_(slice_of(simulator.walkers().size())),
+      rhythm_(simulator) {}
 
 bool Recurrence::run(std::uint64_t events, TimePs until) {
   if (!std::exchange(is_checked_, true)) is_foldable_ = simulator_.unfoldable().empty();
@@ -34,7 +43,7 @@ bool Recurrence::run(std::uint64_t events, TimePs until) {
     const std::uint64_t played = simulator_.events() - begin;
     if (played >= events) return true;
     const TimePs next_look = std::min(short_.next_look, long_.next_look), stop = std::min(next_look, until);
-    const bool more = simulator_.run(std::min(kSlice, events - played), stop);
+    const bool more = simulator_.run(std::min(slice_, events - played), stop);
     take_seen();
     if (more) {
       watch();
@@ -59,31 +68,31 @@ void Recurrence::choose_watched() {
   }
   if (watched_ >= 0) idle_max_ = std::min(2 * idle_max_, kIdleMost);
   watched_ = best;
-  idle_slices_ = 0;
+  if (best >= 0) idle_events_ = 0;
   seen_until_ = 0;
   loop_key_ = {};
   loop_lag_ = 0;
   loop_reference_.reset();
   finder_.clear();
-  simulator_.ranks().watch(best);
+  simulator_.hosts().ranks().watch(best);
 }
 
 void Recurrence::take_seen() {
-  if (watched_ < 0) return;
-  const std::vector<TimePs> seen = simulator_.ranks().take_seen();
-  idle_slices_ = seen.empty() ? idle_slices_ + 1 : 0;
+  const std::uint64_t events = simulator_.events(), played = events - std::exchange(events_, events);
+  const std::vector<TimePs> seen = simulator_.hosts().ranks().take_seen();
+  idle_events_ = seen.empty() ? idle_events_ + played : 0;
   for (const TimePs time : seen) finder_.add(time);
-  const std::uint64_t events = simulator_.events();
-  credit_ += (events - std::exchange(events_, events)) / kEventsPerWord;
+  credit_ += played / kEventsPerWord;
 }
 
 // Begins the searches that what has been seen gives reason for.
 void Recurrence::watch() {
-  if (watched_ < 0 || idle_slices_ > idle_max_) return choose_watched();
-  if (idle_slices_ > 0) return;
+  if (watched_ < 0 || idle_events_ > idle_max_) choose_watched();
+  if (idle_events_ > 0) return watch_packets();
+  rhythm_.stop();
   const PeriodFinder::Period found = finder_.shortest();
-  if (!short_.is_over() && found.time != seen_period_) short_ = {};  // the rhythm has changed
-  if (!can_afford()) return;
+  if (!short_.is_over() && (of_packets_ || found.time != seen_period_)) short_ = {};  // the rhythm has changed
+  if (!can_afford(failures_)) return;
   if (const TimePs loop = finder_.period_of(loop_lag_); loop > 0 && long_.is_over() && loop_reference_) {
     const TimePs next_look = loop_reference_->snapshot.now + loop;
     if (next_look > std::max(simulator_.now(), simulator_.next())) {
@@ -93,14 +102,30 @@ void Recurrence::watch() {
     loop_reference_.reset();
   }
   if (found.lag == 0 || !short_.is_over() || finder_.count() < seen_until_) return;
-  const TimePs at = std::max(simulator_.now() + 1, simulator_.next());
-  seen_period_ = found.time;
-  const bool is_known = found.time == known_.seen;
-  short_.begin(is_known ? known_.whole : found.time, at, !is_known);
+  of_packets_ = false;
+  begin_short(found, watched_);
 }
 
-bool Recurrence::can_afford() const {
-  return report_.snapshots < kFreeLooks || credit_ >= state_words_ * 3 << std::min(failures_, 6u);
+// No message has come for a while.
+void Recurrence::watch_packets() {
+  if (idle_events_ < kPatience * slice_ || !short_.is_over() || !can_afford(packet_failures_)) return;
+  const PeriodFinder::Period found = rhythm_.look();
+  if (found.lag == 0) return;
+  of_packets_ = true;
+  begin_short(found, rhythm_.rank());
+}
+
+void Recurrence::begin_short(PeriodFinder::Period found, std::int32_t rank) {
+  const Known& known = of_packets_ ? known_of_packets_ : known_;
+  seen_period_ = found.time;
+  search_rank_ = rank;
+  const bool is_known = found.time == known.seen;
+  const TimePs at = std::max(simulator_.now() + 1, simulator_.next());
+  short_.begin(is_known ? known.whole : found.time, at, !is_known);
+}
+
+bool Recurrence::can_afford(std::uint32_t failures) const {
+  return report_.snapshots < kFreeLooks || credit_ >= state_words_ * 3 << std::min(failures, 6u);
 }
 
 void Recurrence::end_searches(bool found) {
@@ -138,7 +163,7 @@ void Recurrence::look(TimePs now, TimePs until) {
 // False where the rank's state recurs, so that all are to be compared.
 bool Recurrence::compare_rank(TimePs now) {
   Observe found(now);
-  simulator_.fold_rank(found, watched_);
+  simulator_.fold_rank(found, search_rank_);
   report_.words += found.found().words.size();
   Search& search = short_;
   if (search.of_rank && search.of_rank->recurs_in(found.found())) {
@@ -168,13 +193,24 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
   ++search.looks;
   if (++search.all_looks >= kLooksMax || (credit_ == 0 && report_.snapshots >= kFreeLooks)) {
     search = {};
-    ++failures_;
+    ++(of_packets_ && &search == &short_ ? packet_failures_ : failures_);
     return false;
   }
   State& earlier = *search.reference;
   if (earlier.snapshot.recurs_in(state.snapshot)) {
     search.period = now - earlier.snapshot.now;
-    if (const std::int64_t count = periods(earlier, state, until); count > 0) {
+    const std::int64_t count = periods(earlier, state, until);
+    if (&search == &short_ && of_packets_) {
+      rhythm_.stop();
+      if (count > 0) {
+        known_of_packets_ = {seen_period_, search.period};
+        jump(earlier, state, count);
+      }
+      packet_failures_ = count > 0 ? 0 : packet_failures_ + 1;
+      search = {};
+      return count > 0;
+    }
+    if (count > 0) {
       if (&search == &short_) {
         known_ = {seen_period_, search.period};
         std::int32_t stride = 0;
@@ -212,7 +248,9 @@ std::int64_t Recurrence::periods(const State& earlier, const State& later, TimeP
   const TimePs now = later.snapshot.now;
   const TimePs end = std::min({later.snapshot.horizon, simulator_.next_change_time(), until, kLastTime});
   std::int64_t count = std::max<TimePs>(end - now, 0) / (now - earlier.snapshot.now);
-  bool moves = false;
+  const std::int64_t left = earlier.snapshot.periods_left(later.snapshot);
+  count = std::min(count, left);
+  bool moves = left != Snapshot::kUnbounded;
   for (std::size_t at = 0; at < later.places.size() && count > 0; ++at) {
     const Place &before = earlier.places[at], &after = later.places[at];
     if (before.rank != after.rank || before.progress.instance != after.progress.instance) return 0;

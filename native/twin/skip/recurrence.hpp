@@ -8,6 +8,7 @@
 
 #include "core/fold.hpp"
 #include "twin/packet_level/simulator.hpp"
+#include "twin/skip/packet_rhythm.hpp"
 #include "twin/skip/period_finder.hpp"
 
 namespace genie::twin {
@@ -29,6 +30,8 @@ class Recurrence {
   std::string unfoldable() const { return simulator_.unfoldable(); }
 
  private:
+  static constexpr std::uint64_t kIdleFirst = 1 << 19;
+
   struct Place {  // of a rank's collective in progress
     std::int32_t rank = 0;
     Walker::Progress progress;
@@ -59,8 +62,10 @@ class Recurrence {
   void choose_watched();
   void take_seen();
   void watch();
+  void watch_packets();
+  void begin_short(PeriodFinder::Period found, std::int32_t rank);
   void end_searches(bool found);
-  bool can_afford() const;
+  bool can_afford(std::uint32_t failures) const;
   State observe(TimePs now);
   void look(TimePs now, TimePs until);
   bool compare_rank(TimePs now);
@@ -76,20 +81,26 @@ class Recurrence {
   Report report_;
   std::int32_t watched_ = -1;
   PeriodFinder finder_;  // of what the watched rank sees
-  // Slices of events in which it has seen nothing, and after how many another rank is watched.
-  std::uint32_t idle_slices_ = 0, idle_max_ = 64;
+  std::uint64_t slice_;  // events between two looks at what it has seen
+  // Events in which it has seen nothing, and after how many another rank is watched.
+  std::uint64_t idle_events_ = 0, idle_max_ = kIdleFirst;
   std::uint64_t seen_until_ = 0;   // no short search before it has seen so much
   std::uint64_t events_ = 0;       // that credit has been given for
   std::uint64_t credit_ = 0;       // words that may be taken down
   std::uint64_t state_words_ = 0;  // of the latest state
-  std::uint32_t failures_ = 0;     // in a row
-  Search short_, long_;            // of rounds; of loops of rounds
-  // Of the present short search; of the latest that has found a recurrence, and after how long all recurs.
+  // Of searches in a row: of rounds and loops; of packets.
+  std::uint32_t failures_ = 0, packet_failures_ = 0;
+  Search short_, long_;     // of rounds or of packets; of loops of rounds
+  bool of_packets_ = false; // the short search is
+  PacketRhythm rhythm_;
+  // Of the present short search: the rank that it begins with, and the period that was seen.
+  std::int32_t search_rank_ = -1;
   TimePs seen_period_ = 0;
+  // The latest period that was seen and has led to a recurrence, and after how long all recurs.
   struct Known {
     TimePs seen = 0, whole = 0;
   };
-  Known known_;
+  Known known_, known_of_packets_;
   // The loop that the watched rank is in, what it sees of it, and the state before a skip of its rounds.
   struct LoopKey {
     std::int32_t instance = -1, stride = 0;

@@ -1,0 +1,50 @@
+#include "twin/skip/packet_rhythm.hpp"
+
+#include <algorithm>
+
+namespace genie::twin {
+
+PeriodFinder::Period PacketRhythm::look() {
+  Hosts& hosts = simulator_.hosts();
+  if (queue_pair_ != Hosts::kNone &&
+      hosts.queue_pairs()[queue_pair_].queue_pair.message_left() < kLongPackets)
+    stop();
+  if (queue_pair_ == Hosts::kNone) choose();
+  if (queue_pair_ == Hosts::kNone) return {};
+  for (const TimePs time : hosts.take_departures()) finder_.add(time);
+  return finder_.shortest();
+}
+
+std::int32_t PacketRhythm::rank() const {
+  return queue_pair_ == Hosts::kNone ? -1 : simulator_.hosts().queue_pairs()[queue_pair_].rank;
+}
+
+void PacketRhythm::stop() {
+  queue_pair_ = Hosts::kNone;
+  finder_.clear();
+  simulator_.hosts().watch(Hosts::kNone);
+}
+
+void PacketRhythm::choose() {
+  if (wait_ > 0) {
+    --wait_;
+    return;
+  }
+  const QueuePairs& queue_pairs = simulator_.hosts().queue_pairs();
+  std::uint32_t most = kLongPackets - 1;
+  for (std::uint32_t id = 0; id < queue_pairs.size(); ++id) {
+    const std::uint32_t left = queue_pairs[id].queue_pair.message_left();
+    if (left <= most) continue;
+    most = left;
+    queue_pair_ = id;
+  }
+  if (queue_pair_ == Hosts::kNone) {
+    wait_ = next_wait_;
+    next_wait_ = std::min(2 * next_wait_, kWaitMost);
+    return;
+  }
+  next_wait_ = 1;
+  simulator_.hosts().watch(queue_pair_);
+}
+
+}  // namespace genie::twin
