@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 
 #include "core/fold.hpp"
 #include "core/time.hpp"
@@ -95,6 +96,10 @@ class Controller {
   virtual void notified(TimePs) {}                            // a congestion notification packet has come
   virtual void acknowledged(const Acknowledgement&) {}
   virtual void lost(TimePs) {}  // something is to be sent again
+  // True where the state changes with acknowledgements and losses alone, so that it need not be compared: the
+  // same acknowledgements bring it on.
+  virtual bool is_replayed() const { return false; }
+  virtual std::unique_ptr<Controller> clone() const { return nullptr; }
   // `acknowledged`: the number of packets ever acknowledged, to which others are relative.
   virtual void fold(Fold& fold, const Fold::Base& /*acknowledged*/) {
     fold.exact(paced_, moves_waiting_, window_bytes_);

@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "congestion/controller.hpp"
 
@@ -55,6 +56,8 @@ class Dctcp final : public Controller {
     apply();
   }
 
+  bool is_replayed() const override { return true; }
+  std::unique_ptr<Controller> clone() const override { return std::make_unique<Dctcp>(*this); }
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
     Controller::fold(fold, acknowledged);
     fold.exact(window_, alpha_, acknowledged_, marked_, cut_);

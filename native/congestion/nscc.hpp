@@ -7,6 +7,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "congestion/controller.hpp"
 
@@ -66,6 +67,8 @@ class Nscc final : public Controller {
     apply();
   }
 
+  bool is_replayed() const override { return true; }
+  std::unique_ptr<Controller> clone() const override { return std::make_unique<Nscc>(*this); }
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
     Controller::fold(fold, acknowledged);
     fold.exact(window_, delay_, round_bytes_, achieved_bytes_);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 
 #include "congestion/controller.hpp"
 
@@ -71,6 +72,8 @@ class Swift final : public Controller {
     apply();
   }
 
+  bool is_replayed() const override { return true; }
+  std::unique_ptr<Controller> clone() const override { return std::make_unique<Swift>(*this); }
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
     Controller::fold(fold, acknowledged);
     fold.exact(window_, round_trip_);

@@ -6,6 +6,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "congestion/controller.hpp"
 
@@ -62,6 +63,8 @@ class Timely final : public Controller {
     rate_bps_ = std::clamp(rate_bps_, static_cast<double>(config_->minimum_rate_bps), line_rate_bps_);
   }
 
+  bool is_replayed() const override { return true; }
+  std::unique_ptr<Controller> clone() const override { return std::make_unique<Timely>(*this); }
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
     Controller::fold(fold, acknowledged);
     fold.exact(rate_bps_, last_, difference_, bytes_, std::min(falling_, config_->hyper_after));

@@ -77,6 +77,19 @@ class Fold {
   virtual void total(std::int64_t& value) = 0;
   // A counter of events that forbid a shift: random draws, losses, notifications.
   virtual void rare(std::uint64_t value) = 0;
+  // A part that is not compared: what comes to it in a period comes to it again in the next.
+  class Replayed {
+   public:
+    virtual ~Replayed() = default;
+    // A state is observed: what comes from now on is kept.
+    virtual void observed(TimePs now) = 0;
+    virtual void fold(Fold& fold) = 0;
+    // The number of periods, at most `most`, in which what came between two times may come again with the
+    // same effect on others.
+    virtual std::int64_t repeats(TimePs from, TimePs to, std::int64_t most) const = 0;
+    virtual void replay(TimePs from, TimePs to, std::int64_t periods) = 0;
+  };
+  virtual void replayed(Replayed& part) = 0;
   // The handle of a walker's operation, which `handles` reads.
   virtual void handle(std::uint64_t& value) = 0;
 
@@ -157,7 +170,19 @@ struct Snapshot {
     }
     return periods;
   }
-  friend bool operator==(const Snapshot&, const Snapshot&) = default;
+  // The number of periods, at most `most`, that parts which are replayed take.
+  std::int64_t periods_replayed(const Snapshot& later, std::int64_t most) const {
+    for (const Fold::Replayed* part : later.replayed) most = std::min(most, part->repeats(now, later.now, most));
+    return most;
+  }
+  std::vector<Fold::Replayed*> replayed;
+  std::vector<std::uint64_t> replayed_words;  // of their states, which may differ where a state recurs
+
+  friend bool operator==(const Snapshot& a, const Snapshot& b) {
+    return a.now == b.now && a.horizon == b.horizon && a.words == b.words && a.counters == b.counters &&
+           a.rare == b.rare && a.latest == b.latest && a.either == b.either && a.left == b.left &&
+           a.replayed_words == b.replayed_words;
+  }
 };
 
 // Takes a snapshot.
@@ -190,6 +215,13 @@ class Observe : public Fold {
     return value;
   }
   void left(std::uint64_t steps, std::uint64_t least) override { found_.left.push_back({steps, least}); }
+  void replayed(Replayed& part) override {
+    found_.replayed.push_back(&part);
+    part.observed(found_.now);
+    std::swap(found_.words, found_.replayed_words);
+    part.fold(*this);
+    std::swap(found_.words, found_.replayed_words);
+  }
   void total(std::uint64_t& value) override { found_.counters.push_back(value); }
   void total(std::int64_t& value) override { found_.counters.push_back(static_cast<std::uint64_t>(value)); }
   void rare(std::uint64_t value) override { found_.rare.push_back(value); }
@@ -245,6 +277,7 @@ class Shift : public Fold {
     return moves ? (value + to.after - to.before) & mask : value;
   }
   void left(std::uint64_t, std::uint64_t) override {}
+  void replayed(Replayed& part) override { part.replay(earlier_.now, later_.now, periods_); }
   void total(std::uint64_t& value) override { value += step() * static_cast<std::uint64_t>(periods_); }
   void total(std::int64_t& value) override { value += static_cast<std::int64_t>(step()) * periods_; }
   void rare(std::uint64_t) override {}

@@ -11,6 +11,7 @@
 #include "congestion/controllers.hpp"
 #include "core/fold.hpp"
 #include "core/time.hpp"
+#include "roce/control_tape.hpp"
 #include "roce/types.hpp"
 
 namespace genie::roce {
@@ -97,6 +98,8 @@ class SenderControl {
         tells_round_trip && packets > 0 && sent != kUnknown)
       news.round_trip = now - sent;
     controller_->acknowledged(news);
+    if (tape_ != nullptr) [[unlikely]]
+      tape_->add(news);
     follow();
     if (!paced_ || wire_bytes_ == 0 || !controller_->moves_waiting()) return;
     // The last packet that was paced takes its time at the new rate, also where the window has held the next
@@ -111,7 +114,14 @@ class SenderControl {
     fold.exact(rate_bps_, wire_bytes_, window_packets_, ack_every_packets_, paced_);
     fold.not_before(data_from_, gap());
     const Fold::Base acknowledged = fold.base(acknowledged_);
-    if (controller_ != nullptr) controller_->fold(fold, acknowledged);
+    if (controller_ != nullptr && controller_->is_replayed()) {
+      if (tape_ == nullptr) tape_ = std::make_unique<ControlTape>(*controller_, *config_);
+      const ControlLimits limits = ControlLimits::of(*controller_, *config_);
+      fold.exact(limits.window.packets, limits.window.ack_every_packets, limits.rate_bps);
+      fold.replayed(*tape_);
+    } else if (controller_ != nullptr) {
+      controller_->fold(fold, acknowledged);
+    }
     if (sent_at_ == nullptr) return;
     std::vector<TimePs> under_way(in_flight);
     for (std::uint32_t at = 0; at < in_flight; ++at) {
@@ -132,12 +142,9 @@ class SenderControl {
   void follow() {
     if (controller_ == nullptr) return;
     paced_ = controller_->paced();
-    const std::int64_t window_bytes = controller_->window_bytes();
-    if (window_bytes == congestion::Controller::kUnlimited) return;
-    const std::int64_t packets = (window_bytes + config_->mtu_bytes - 1) / config_->mtu_bytes;
-    window_packets_ =
-        static_cast<std::uint32_t>(std::clamp<std::int64_t>(packets, 1, config_->window_packets));
-    ack_every_packets_ = std::min(config_->ack_every_packets, std::max(window_packets_ / 4, 1u));
+    const ControlWindow window = ControlWindow::of(*controller_, *config_);
+    window_packets_ = window.packets;
+    ack_every_packets_ = window.ack_every_packets;
   }
 
   const QueuePairConfig* config_;
@@ -152,6 +159,7 @@ class SenderControl {
   std::unique_ptr<congestion::Controller> controller_;
   std::uint64_t acknowledged_ = 0;     // packets, ever; counted for it
   std::unique_ptr<TimePs[]> sent_at_;  // by PSN, a ring, where it wants round trips
+  std::unique_ptr<ControlTape> tape_;  // of a controller that is replayed, once a state has been observed
 };
 
 }  // namespace genie::roce

@@ -260,7 +260,7 @@ std::int64_t Recurrence::periods(const State& earlier, const State& later, TimeP
     count = std::min(count, simulator_.walkers()[index(after.rank)].repeats(after.progress.instance, stride,
                                                                             after.progress.lowest - stride));
   }
-  return moves ? count : 0;
+  return moves && count > 0 ? earlier.snapshot.periods_replayed(later.snapshot, count) : 0;
 }
 
 std::int64_t Recurrence::periods_until_alike(const State& earlier, const State& later) const {

@@ -1,0 +1,87 @@
+#include "roce/control_tape.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <span>
+
+namespace genie::roce {
+namespace {
+
+constexpr std::size_t kMost = 1024;         // entries
+constexpr std::uint32_t kDroppedMost = 16;  // without a look
+
+}  // namespace
+
+// The entries of a period, as they come again.
+class ControlTape::Period {
+ public:
+  Period(const ControlTape& tape, TimePs from, TimePs to) : by_(to - from) {
+    const auto begin = std::ranges::upper_bound(tape.entries_, from, {}, [](const Entry& entry) { return entry.news.now; });
+    entries_ = {begin, tape.entries_.end()};
+    if (entries_.empty()) return;
+    const congestion::Acknowledgement& first = entries_.front().news;
+    const auto packets = static_cast<std::uint64_t>(first.bytes / tape.config_.mtu_bytes);
+    acknowledged_ = entries_.back().news.acknowledged - (first.acknowledged - packets);
+  }
+  std::span<const Entry> entries() const { return entries_; }
+  congestion::Acknowledgement news(const Entry& entry, std::int64_t periods) const {
+    congestion::Acknowledgement news = entry.news;
+    news.now += by_ * periods;
+    news.acknowledged += acknowledged_ * static_cast<std::uint64_t>(periods);
+    news.sent += acknowledged_ * static_cast<std::uint64_t>(periods);
+    return news;
+  }
+
+ private:
+  TimePs by_;
+  std::uint64_t acknowledged_ = 0;  // packets in a period
+  std::span<const Entry> entries_;
+};
+
+void ControlTape::add(const congestion::Acknowledgement& news) {
+  if (from_ == kNever) return;
+  if (entries_.size() == kMost) {
+    if (++dropped_ > kDroppedMost) {
+      entries_ = {};
+      from_ = kNever;
+      return;
+    }
+    const auto middle = entries_.begin() + kMost / 2;
+    from_ = (middle - 1)->news.now;
+    entries_.erase(entries_.begin(), middle);
+  }
+  entries_.push_back({news, ControlLimits::of(controller_, config_)});
+}
+
+void ControlTape::observed(TimePs now) {
+  dropped_ = 0;
+  if (from_ == kNever) from_ = now;
+}
+
+void ControlTape::fold(Fold& fold) { controller_.fold(fold, {}); }
+
+std::int64_t ControlTape::repeats(TimePs from, TimePs to, std::int64_t most) const {
+  if (from < from_) return 0;
+  const Period period(*this, from, to);
+  if (period.entries().empty()) return most;
+  const std::unique_ptr<congestion::Controller> controller = controller_.clone();
+  for (std::int64_t done = 0; done < most; ++done) {
+    for (const Entry& entry : period.entries()) {
+      controller->acknowledged(period.news(entry, done + 1));
+      if (ControlLimits::of(*controller, config_) != entry.limits) return done;
+    }
+  }
+  return most;
+}
+
+void ControlTape::replay(TimePs from, TimePs to, std::int64_t periods) {
+  const Period period(*this, from, to);
+  for (std::int64_t done = 0; done < periods; ++done) {
+    for (const Entry& entry : period.entries()) controller_.acknowledged(period.news(entry, done + 1));
+  }
+  // A state that is observed from now on is a later one.
+  entries_.clear();
+  from_ = to + (to - from) * periods;
+}
+
+}  // namespace genie::roce
