@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/fold.hpp"
+#include "core/mix.hpp"
 #include "roce/opcode.hpp"
 #include "roce/types.hpp"
 
@@ -61,16 +62,19 @@ class SendQueue {
     for (std::uint32_t place = 0; place < count_; ++place) {
       Entry& entry = at(place);
       SendRequest& request = entry.request;
-      fold.exact(request.verb, request.solicited, request.size_bytes, request.immediate, request.rkey);
-      fold.exact(request.local_address, request.remote_address, entry.packets, entry.retransmits);
+      fold.exact(pair_key(request.size_bytes, request.immediate), request.local_address, request.remote_address);
+      fold.exact(pair_key(request.rkey, entry.retransmits));
       fold.handle(request.handle);
       fold.relative(ssn, entry.ssn, kPsnMask);
+      const std::uint32_t what = static_cast<std::uint32_t>(request.verb) | request.solicited << 8;
       if (request.verb == Verb::kRead) {
+        fold.exact(what);
         fold.relative(psn, entry.first_psn, kPsnMask);
         continue;
       }
       const std::uint32_t end = psn_add(entry.first_psn, entry.packets);
-      fold.exact(psn_diff(send_psn, entry.first_psn) > 0, psn_diff(unacked_psn, entry.first_psn) > 0);
+      fold.exact(what | (psn_diff(send_psn, entry.first_psn) > 0) << 9 |
+                 (psn_diff(unacked_psn, entry.first_psn) > 0) << 10);
       if (psn_diff(end, send_psn) > 0) {
         fold.left(psn_add(end, kPsnMask + 1 - send_psn), 2);
       } else {

@@ -27,12 +27,6 @@ void Walker::fold(Fold& fold) {
   fold.total(steps_done_);
   fold.exact(active_.size());
   for (const std::int32_t own : active_) this->fold(fold, instances_[index(own)]);
-  const auto step_of = [&](std::int32_t instance, std::int32_t& step) {
-    Instance& own = instances_[index(instance)];
-    fold.exact(instance, step - own.base + own.shifted);
-    own.lowest = std::min(own.lowest, step);
-    step += own.shifted;
-  };
   matches_.each([&](std::uint64_t key, Match& match) {
     fold.exact(key);
     for (std::int32_t at = match.lane_head; at >= 0; at = lanes_[index(at)].next) {
@@ -56,9 +50,44 @@ void Walker::fold(Fold& fold) {
   });
   credits_.each([&](std::uint64_t key, CreditMatch& match) {
     fold.exact(key, match.credits);
-    for (std::int32_t at = match.wait_head; at >= 0; at = credit_waits_[index(at)].next)
-      step_of(credit_waits_[index(at)].instance, credit_waits_[index(at)].step);
+    for (std::int32_t* at = &match.wait_head; *at >= 0;) at = fold_waits(fold, *at);
+    if (match.wait_head < 0) match.wait_tail = -1;
   });
+}
+
+// A row of waiting steps that are equally far apart. What a collective sends without receiving is ready from
+// its beginning: such a row ends where it ends, and gets shorter. Returns the link to the next row.
+std::int32_t* Walker::fold_waits(Fold& fold, std::int32_t& head) {
+  CreditWait& first = credit_waits_[index(head)];
+  Instance& own = instances_[index(first.instance)];
+  CreditWait* last = &first;
+  std::int32_t apart = 0;
+  std::uint64_t length = 1;
+  while (last->next >= 0) {
+    CreditWait& next = credit_waits_[index(last->next)];
+    if (next.instance != first.instance || (length > 1 && next.step - last->step != apart)) break;
+    apart = next.step - last->step;
+    last = &next;
+    ++length;
+  }
+  own.lowest = std::min(own.lowest, first.step);
+  fold.exact(first.instance, apart, first.step - own.base + own.shifted);
+  fold.left(length, 2);
+  const std::int32_t end = last->step;
+  const auto base = static_cast<std::uint64_t>(own.base - own.shifted);
+  std::int32_t new_end = end;
+  fold.either({base, base + static_cast<std::uint64_t>(own.shifted)}, new_end);
+  if (new_end != end) {
+    for (std::int32_t at = head; at != last->next; at = credit_waits_[index(at)].next)
+      credit_waits_[index(at)].step += own.shifted;
+  } else {
+    const std::int32_t begin = first.step + own.shifted;
+    while (credit_waits_[index(head)].step < begin) {
+      free_credit_waits_.push_back(head);
+      head = credit_waits_[index(head)].next;
+    }
+  }
+  return &last->next;
 }
 
 // Steps before the base are ready: their counters mean nothing any more. Those above the top are untouched.
@@ -67,7 +96,15 @@ void Walker::fold(Fold& fold, Instance& at) {
   const auto counter = [&](std::int32_t step) -> std::int32_t& {
     return counters_[at.counters + index(step)];
   };
-  while (at.base < steps.steps() && is_ready(counter(at.base))) ++at.base;
+  while (at.ready < steps.steps() && is_ready(counter(at.ready))) ++at.ready;
+  at.base = at.ready;
+  credits_.each([&](std::uint64_t, const CreditMatch& match) {
+    for (std::int32_t wait = match.wait_head; wait >= 0; wait = credit_waits_[index(wait)].next) {
+      if (&instances_[index(credit_waits_[index(wait)].instance)] != &at) continue;
+      at.base = std::min(at.base, credit_waits_[index(wait)].step);
+      break;
+    }
+  });
   const std::int32_t first = at.lowest = at.base, last = at.top;
   fold.exact(at.node, last - first);
   for (std::int32_t step = first; step <= last; ++step) fold.exact(counter(step));
@@ -80,6 +117,7 @@ void Walker::fold(Fold& fold, Instance& at) {
     at.top += at.shifted;
     for (std::int32_t step = last; step >= first; --step) counter(step + at.shifted) = counter(step);
     for (std::int32_t step = first; step < at.base; ++step) counter(step) = 0;
+    at.ready += at.shifted;
   }
   for (std::int32_t channel = 0; steps.has_times() && channel < steps.channels; ++channel) {
     Channel& own = channels_[at.first_channel + index(channel)];
@@ -183,24 +221,26 @@ std::int64_t Walker::repeats(std::int32_t instance, std::int32_t stride, std::in
   return std::max(0, step + stride - 1 - furthest_step(instance, stride)) / stride;
 }
 
-Walker::Loop Walker::loop(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const {
+Walker::Loop Walker::loop(std::int32_t instance) const {
+  constexpr std::int32_t kTimesLeast = 3;
   const Instance& at = instances_[index(instance)];
   const StepTemplate& steps = steps_of(at.node);
-  const std::int32_t first = std::max(lowest, 0);
-  const auto first_unlike = [&](std::int32_t length, std::int32_t end) {
+  const std::int32_t end = steps.steps();
+  const std::int32_t first = at.base + (end - at.base) / 4;  // the first loop is often another
+  Loop best;
+  std::int32_t furthest = first;
+  for (std::int32_t length = 1; first + kTimesLeast * length <= end && furthest < end; ++length) {
     std::int32_t step = first;
-    while (step < end && step + length < steps.steps() && is_like(at, step, length)) ++step;
-    return step;
-  };
-  const std::int32_t round_end = first_unlike(stride, steps.steps());
-  for (std::int32_t length = stride + 1; round_end + 2 * length <= steps.steps(); ++length) {
-    if (first_unlike(length, round_end + length) < round_end + length) continue;
+    while (step + length < end && is_like(at, step, length)) ++step;
+    const std::int32_t reach = step + length;
+    if (reach - first < kTimesLeast * length || reach <= furthest) continue;
+    furthest = reach;
     const auto begin = steps.action.begin() + first;
-    return {length, static_cast<std::int32_t>(std::count_if(begin, begin + length, [](std::uint8_t action) {
+    best = {length, static_cast<std::int32_t>(std::count_if(begin, begin + length, [](std::uint8_t action) {
               return action != static_cast<std::uint8_t>(StepAction::kSend);
             }))};
   }
-  return {};
+  return best;
 }
 
 std::int64_t Walker::periods_until_alike(std::int32_t instance, std::int32_t stride,

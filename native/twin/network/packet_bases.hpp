@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/fold.hpp"
+#include "core/mix.hpp"
 #include "roce/opcode.hpp"
 #include "roce/types.hpp"
 #include "twin/port/packet.hpp"
@@ -22,22 +23,25 @@ class PacketBases {
 
   // All but the time of its arrival.
   void fold(Fold& fold, Packet& packet) const {
-    fold.exact(packet.connection, packet.route, packet.opcode, packet.payload_bytes, packet.telemetry);
-    fold.exact(std::uint32_t{packet.priority} | packet.ack_request << 3 | packet.solicited << 4 |
-               packet.ect << 5 | packet.ce << 6 | packet.trimmed << 7 | (packet.echo ? 1u : 0u) << 8 |
-               (packet.paced ? 1u : 0u) << 9 | std::uint32_t{packet.port} << 10);
+    const std::uint32_t flags = std::uint32_t{packet.priority} | packet.ack_request << 3 |
+                                packet.solicited << 4 | packet.ect << 5 | packet.ce << 6 |
+                                packet.trimmed << 7 | (packet.echo ? 1u : 0u) << 8 |
+                                (packet.paced ? 1u : 0u) << 9 | std::uint32_t{packet.port} << 10;
+    const auto opcode = static_cast<std::uint32_t>(packet.opcode);
+    fold.exact(pair_key(packet.connection, packet.route),
+               pair_key(flags, opcode << 16 | packet.payload_bytes));
     if (packet.connection >= bases_.size() ||
         packet.opcode == roce::Opcode::kCnp)  // a pause frame has no PSN
-      return fold.exact(std::uint32_t{packet.psn}, packet.value);
+      return fold.exact(std::uint32_t{packet.psn}, pair_key(packet.value, packet.telemetry));
     const Bases& bases = bases_[packet.connection];
     const bool is_answer = packet.opcode == roce::Opcode::kAcknowledge;
     std::uint32_t psn = packet.psn;
     fold.relative(is_answer ? bases.unacked_psn : bases.expected_psn, psn, roce::kPsnMask);
     packet.psn = psn & roce::kPsnMask;
-    if (!roce::has_aeth(packet.opcode)) return fold.exact(packet.value);
+    if (!roce::has_aeth(packet.opcode)) return fold.exact(pair_key(packet.value, packet.telemetry));
     std::uint32_t msn = packet.value >> 8;
     const std::uint32_t syndrome = packet.value & 0xFF;
-    fold.exact(syndrome);
+    fold.exact(pair_key(syndrome, packet.telemetry));
     fold.relative(bases.peer_msn, msn, roce::kPsnMask);
     packet.value = msn << 8 | syndrome;
   }

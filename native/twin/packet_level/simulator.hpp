@@ -36,6 +36,8 @@ class Simulator {
   }
   void keep_trace(bool keep) { hosts_.keep_trace(keep); }
 
+  std::uint32_t threads() const { return threads_; }
+
   // Starts all walkers at time 0.
   void start();
   // Handles about `events` of the events before `until`; false when none of these are left, so that all have

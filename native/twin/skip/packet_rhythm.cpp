@@ -6,13 +6,18 @@ namespace genie::twin {
 
 PeriodFinder::Period PacketRhythm::look() {
   Hosts& hosts = simulator_.hosts();
-  if (queue_pair_ != Hosts::kNone &&
-      hosts.queue_pairs()[queue_pair_].queue_pair.message_left() < kLongPackets)
-    stop();
+  if (is_over()) stop();
   if (queue_pair_ == Hosts::kNone) choose();
   if (queue_pair_ == Hosts::kNone) return {};
+  left_ = hosts.queue_pairs()[queue_pair_].queue_pair.message_left();
   for (const TimePs time : hosts.take_departures()) finder_.add(time);
   return finder_.shortest();
+}
+
+bool PacketRhythm::is_over() const {
+  if (queue_pair_ == Hosts::kNone) return true;
+  const std::uint32_t left = simulator_.hosts().queue_pairs()[queue_pair_].queue_pair.message_left();
+  return left < kLongPackets || left > left_;
 }
 
 std::int32_t PacketRhythm::rank() const {
@@ -44,6 +49,7 @@ void PacketRhythm::choose() {
     return;
   }
   next_wait_ = 1;
+  left_ = most;
   simulator_.hosts().watch(queue_pair_);
 }
 

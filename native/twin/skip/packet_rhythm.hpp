@@ -14,6 +14,8 @@ class PacketRhythm {
   // The shortest period of the packets that have left since the last call. Watches the queue pair with the
   // longest message under way.
   PeriodFinder::Period look();
+  // True once the message that was watched is nearly over.
+  bool is_over() const;
   // The rank whose packets are watched; -1: none.
   std::int32_t rank() const;
   // Packets are not watched until the next look.
@@ -29,6 +31,7 @@ class PacketRhythm {
   Simulator& simulator_;
   PeriodFinder finder_;
   std::uint32_t queue_pair_ = Hosts::kNone;
+  std::uint32_t left_ = 0;  // packets of the watched message, at the latest look
   std::uint32_t wait_ = 0, next_wait_ = 1;  // looks until the next choice, where no message was long
 };
 

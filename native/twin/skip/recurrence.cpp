@@ -9,22 +9,23 @@
 namespace genie::twin {
 namespace {
 
-constexpr std::uint64_t kEventsPerWord = 2;  // a word costs a fiftieth of an event or less
+constexpr std::uint64_t kEventsPerWord = 1;  // a word costs a fiftieth of an event or less
 constexpr std::uint64_t kFreeLooks = 8;
-constexpr std::uint32_t kLooksMax = 64;    // of one search
-constexpr std::uint64_t kPatience = 2;     // slices without a message before packets are watched
-constexpr std::uint64_t kIdleMost = 1 << 25;
-
-// Events in which each rank takes some packets.
-std::uint64_t slice_of(std::size_t ranks) {
-  constexpr std::uint64_t kEach = 64, kLeast = 500, kMost = 8000;
-  return std::clamp(ranks * kEach, kLeast, kMost);
-}
+constexpr std::uint32_t kLooksMax = 64, kRankLooksMax = 200;  // of one search
+constexpr std::uint32_t kWaitsMost = 3;  // for steps that are alike, in one search
+constexpr std::uint64_t kPatience = 2;   // slices without a message before packets are watched
+constexpr std::uint64_t kIdleFirst = 1 << 19, kIdleMost = 1 << 25;  // events
 
 // Rings take as many rounds as they have ranks, with a few messages in each.
 std::uint32_t lag_max(std::size_t ranks) {
-  constexpr std::size_t kEach = 16, kLeast = 128, kMost = 4096;
+  constexpr std::size_t kEach = 16, kLeast = 1024, kMost = 8192;
   return static_cast<std::uint32_t>(std::clamp(ranks * kEach, kLeast, kMost));
+}
+
+// Events in which each rank takes some packets. Several threads wait for each other at the end of each.
+std::uint64_t slice_of(std::size_t ranks, bool has_threads) {
+  constexpr std::uint64_t kEach = 64, kLeast = 500, kMost = 8000;
+  return std::clamp(ranks * kEach, has_threads ? 4 * kLeast : kLeast, kMost);
 }
 
 }  // namespace
@@ -32,8 +33,9 @@ std::uint32_t lag_max(std::size_t ranks) {
 Recurrence::Recurrence(Simulator& simulator)
     : simulator_(simulator),
       finder_(lag_max(simulator.walkers().size())),
-      slice_(slice_of(simulator.walkers().size())),
-      rhythm_(simulator) {}
+      rhythm_(simulator),
+      slice_(slice_of(simulator.walkers().size(), simulator.threads() > 1)),
+      idle_max_(kIdleFirst) {}
 
 bool Recurrence::run(std::uint64_t events, TimePs until) {
   if (!std::exchange(is_checked_, true)) is_foldable_ = simulator_.unfoldable().empty();
@@ -70,8 +72,8 @@ void Recurrence::choose_watched() {
   watched_ = best;
   if (best >= 0) idle_events_ = 0;
   seen_until_ = 0;
-  loop_key_ = {};
-  loop_lag_ = 0;
+  loop_instance_ = -1;
+  loop_ = {};
   loop_reference_.reset();
   finder_.clear();
   simulator_.hosts().ranks().watch(best);
@@ -88,49 +90,81 @@ void Recurrence::take_seen() {
 // Begins the searches that what has been seen gives reason for.
 void Recurrence::watch() {
   if (watched_ < 0 || idle_events_ > idle_max_) choose_watched();
-  if (idle_events_ > 0) return watch_packets();
-  rhythm_.stop();
-  const PeriodFinder::Period found = finder_.shortest();
-  if (!short_.is_over() && (of_packets_ || found.time != seen_period_)) short_ = {};  // the rhythm has changed
-  if (!can_afford(failures_)) return;
-  if (const TimePs loop = finder_.period_of(loop_lag_); loop > 0 && long_.is_over() && loop_reference_) {
-    const TimePs next_look = loop_reference_->snapshot.now + loop;
-    if (next_look > std::max(simulator_.now(), simulator_.next())) {
-      long_.begin(loop, next_look, false);
-      long_.reference = std::move(loop_reference_);
-    }
-    loop_reference_.reset();
+  if (idle_events_ > 0) {
+    if (idle_events_ >= kPatience * slice_) watch_packets();
+    return;
   }
-  if (found.lag == 0 || !short_.is_over() || finder_.count() < seen_until_) return;
-  of_packets_ = false;
-  begin_short(found, watched_);
+  rhythm_.stop();
+  watch_loops();
+  watch_rounds();
+}
+
+void Recurrence::find_loop() {
+  const Walker& walker = simulator_.walkers()[index(watched_)];
+  for (const Walker::Progress& progress : walker.in_progress()) {
+    if (progress.instance == loop_instance_) return;
+  }
+  loop_instance_ = -1;
+  loop_ = {};
+  loop_reference_.reset();
+  for (const Walker::Progress& progress : walker.in_progress()) {
+    loop_instance_ = progress.instance;
+    loop_ = walker.loop(progress.instance);
+    if (loop_.receives > 0) return;
+  }
+}
+
+void Recurrence::watch_loops() {
+  find_loop();
+  if (loop_.receives == 0 || !long_.is_over() || !can_afford(Kind::kLoops)) return;
+  const TimePs period = finder_.period_of(static_cast<std::uint32_t>(loop_.receives));
+  if (period == 0) return;
+  const TimePs next = std::max(simulator_.now() + 1, simulator_.next());
+  long_ = {.kind = Kind::kLoops, .seen_period = period, .period = period, .next_look = next};
+  if (loop_reference_ && loop_reference_->snapshot.now + period > next) {
+    long_.next_look = loop_reference_->snapshot.now + period;
+    long_.reference = std::move(loop_reference_);
+  }
+  loop_reference_.reset();
+}
+
+void Recurrence::watch_rounds() {
+  const PeriodFinder::Period seen = finder_.shortest();
+  if (!short_.is_over() && (short_.kind != Kind::kRounds || seen.time != short_.seen_period))
+    short_ = {};  // the rhythm has changed
+  if (seen.lag == 0 || static_cast<std::int32_t>(seen.lag) == loop_.receives || !short_.is_over() ||
+      finder_.count() < seen_until_ || !can_afford(Kind::kRounds))
+    return;
+  begin_short(Kind::kRounds, seen.time, watched_);
 }
 
 // No message has come for a while.
 void Recurrence::watch_packets() {
-  if (idle_events_ < kPatience * slice_ || !short_.is_over() || !can_afford(packet_failures_)) return;
-  const PeriodFinder::Period found = rhythm_.look();
-  if (found.lag == 0) return;
-  of_packets_ = true;
-  begin_short(found, rhythm_.rank());
+  if (!short_.is_over() && short_.kind == Kind::kPackets && rhythm_.is_over()) short_ = {};
+  if (!short_.is_over() || !can_afford(Kind::kPackets)) return;
+  const PeriodFinder::Period seen = rhythm_.look();
+  if (seen.lag > 0) begin_short(Kind::kPackets, seen.time, rhythm_.rank());
 }
 
-void Recurrence::begin_short(PeriodFinder::Period found, std::int32_t rank) {
-  const Known& known = of_packets_ ? known_of_packets_ : known_;
-  seen_period_ = found.time;
-  search_rank_ = rank;
-  const bool is_known = found.time == known.seen;
-  const TimePs at = std::max(simulator_.now() + 1, simulator_.next());
-  short_.begin(is_known ? known.whole : found.time, at, !is_known);
+void Recurrence::begin_short(Kind kind, TimePs period, std::int32_t rank) {
+  const Known& known = known_[static_cast<std::size_t>(kind)];
+  const bool is_known = period == known.seen;
+  short_ = {.kind = kind,
+            .seen_period = period,
+            .period = is_known ? known.whole : period,
+            .next_look = std::max(simulator_.now() + 1, simulator_.next()),
+            .rank = is_known ? -1 : rank};
 }
 
-bool Recurrence::can_afford(std::uint32_t failures) const {
-  return report_.snapshots < kFreeLooks || credit_ >= state_words_ * 3 << std::min(failures, 6u);
+bool Recurrence::can_afford(Kind kind) const {
+  const std::uint32_t failures = std::min(failures_[static_cast<std::size_t>(kind)], 6u);
+  return report_.snapshots < kFreeLooks || credit_ >= state_words_ * 2 << failures;
 }
 
-void Recurrence::end_searches(bool found) {
-  short_ = long_ = {};
-  failures_ = found ? 0 : failures_ + 1;
+void Recurrence::end(Search& search, bool is_found) {
+  failures(search.kind) = is_found ? 0 : failures(search.kind) + 1;
+  if (search.kind == Kind::kPackets) rhythm_.stop();
+  search = {};
 }
 
 Recurrence::State Recurrence::observe(TimePs now) {
@@ -153,33 +187,53 @@ Recurrence::State Recurrence::observe(TimePs now) {
 
 // All have come to `now`.
 void Recurrence::look(TimePs now, TimePs until) {
-  if (short_.next_look == now && short_.is_of_rank && compare_rank(now) && long_.next_look != now) return;
-  if (!simulator_.can_fold()) return end_searches(false);
+  const bool looks_long = long_.next_look == now;
+  bool looks_short = short_.next_look == now;
+  if (looks_short && short_.rank >= 0) looks_short = compare_rank(now);
+  if (!looks_long && !looks_short) return;
+  if (!simulator_.can_fold()) {
+    if (looks_long) end(long_, false);
+    if (looks_short) end(short_, false);
+    return;
+  }
+  if (report_.snapshots >= kFreeLooks && credit_ < state_words_) {  // a later multiple of the period will do
+    if (looks_long) long_.next_look += long_.period;
+    if (looks_short) short_.next_look += short_.period;
+    return;
+  }
   const State state = observe(now);
-  if (long_.next_look == now && compare(long_, state, until)) return end_searches(true);
-  if (short_.next_look == now && !short_.is_of_rank) compare(short_, state, std::min(until, long_.next_look));
+  if (looks_long && compare(long_, state, until)) {
+    short_ = {};
+    return;
+  }
+  if (looks_short) compare(short_, state, std::min(until, long_.next_look));
 }
 
-// False where the rank's state recurs, so that all are to be compared.
+// True where the rank's state recurs, so that all are to be compared.
 bool Recurrence::compare_rank(TimePs now) {
-  Observe found(now);
-  simulator_.fold_rank(found, search_rank_);
-  report_.words += found.found().words.size();
-  Search& search = short_;
-  if (search.of_rank && search.of_rank->recurs_in(found.found())) {
-    search.begin(now - search.of_rank->now, now, false);
+  Observe seen(now);
+  simulator_.fold_rank(seen, short_.rank);
+  const std::uint64_t words = seen.found().words.size();
+  report_.words += words;
+  credit_ -= std::min(credit_, words);
+  if (short_.of_rank && short_.of_rank->recurs_in(seen.found())) {
+    short_ = {.kind = short_.kind,
+              .seen_period = short_.seen_period,
+              .period = now - short_.of_rank->now,
+              .next_look = now};
+    return true;
+  }
+  ++short_.looks;
+  if (++short_.all_looks > kRankLooksMax) {
+    end(short_, false);
     return false;
   }
-  search.next_look = now + search.period;
-  ++search.looks;
-  if (++search.all_looks > kLooksMax) {
-    search = {};
-  } else if (!search.of_rank || search.looks >= search.looks_max) {
-    if (search.of_rank) search.looks_max *= 2;
-    search.of_rank = found.take();
-    search.looks = 0;
+  if (!short_.of_rank || short_.looks >= short_.looks_max) {
+    if (short_.of_rank) short_.replace();
+    short_.of_rank = seen.take();
   }
-  return true;
+  short_.next_look = now + short_.period;
+  return false;
 }
 
 // True where the simulation has jumped.
@@ -191,65 +245,54 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
     return false;
   }
   ++search.looks;
-  if (++search.all_looks >= kLooksMax || (credit_ == 0 && report_.snapshots >= kFreeLooks)) {
-    search = {};
-    ++(of_packets_ && &search == &short_ ? packet_failures_ : failures_);
+  if (++search.all_looks >= kLooksMax) {
+    end(search, false);
     return false;
   }
-  State& earlier = *search.reference;
-  if (earlier.snapshot.recurs_in(state.snapshot)) {
-    search.period = now - earlier.snapshot.now;
-    const std::int64_t count = periods(earlier, state, until);
-    if (&search == &short_ && of_packets_) {
-      rhythm_.stop();
-      if (count > 0) {
-        known_of_packets_ = {seen_period_, search.period};
-        jump(earlier, state, count);
-      }
-      packet_failures_ = count > 0 ? 0 : packet_failures_ + 1;
-      search = {};
-      return count > 0;
+  if (!search.reference->snapshot.recurs_in(state.snapshot)) {
+    if (search.looks >= search.looks_max) {
+      search.reference = state;
+      search.replace();
+      search.next_look = now + search.period;
     }
-    if (count > 0) {
-      if (&search == &short_) {
-        known_ = {seen_period_, search.period};
-        std::int32_t stride = 0;
-        loop_lag_ = static_cast<std::uint32_t>(loop_of(earlier, state, stride).receives);
-        if (loop_lag_ > 0) loop_reference_ = state;
-      }
-      jump(earlier, state, count);
-      seen_until_ = finder_.count() + 2 * (state.seen - earlier.seen);
-      failures_ = 0;
-      search = {};
-      return true;
-    }
-    if (state.places.empty()) {  // nothing moves
-      search = {};
-      return false;
-    }
-    // The steps are not alike though the states are: looks again after the loop that they belong to, or when
-    // the steps that are unlike are over.
-    const std::int64_t loop = periods_in_loop(earlier, state);
-    const std::int64_t wait = loop > 1 ? 1 : periods_until_alike(earlier, state);
-    search.period *= std::max<std::int64_t>(loop, 1);
-    search.next_look = now + wait * search.period;
-    search.reference.reset();
-    if (wait == 1) search.reference = state;
-  } else if (search.looks >= search.looks_max) {
-    earlier = state;
-    search.looks = 0;
-    search.looks_max *= 2;
+    return false;
   }
-  return false;
+  const State earlier = std::move(*search.reference);
+  search.period = now - earlier.snapshot.now;
+  const std::int64_t count = periods(earlier, state, until);
+  if (count > 0) {
+    found(search, earlier, state);
+    jump(earlier, state, count);
+  } else if (search.kind != Kind::kPackets && !state.places.empty() && ++search.waits <= kWaitsMost) {
+    wait(search, earlier, state);
+    return false;
+  }
+  end(search, count > 0);
+  return count > 0;
+}
+
+// A state recurs.
+void Recurrence::found(const Search& search, const State& earlier, const State& later) {
+  known_[static_cast<std::size_t>(search.kind)] = {search.seen_period, search.period};
+  if (search.kind != Kind::kRounds) return;
+  seen_until_ = finder_.count() + 2 * (later.seen - earlier.seen);
+  if (loop_.receives > 0 && long_.is_over()) loop_reference_ = later;
+}
+
+// The steps are not alike though the states are: looks again when those that are unlike are over.
+void Recurrence::wait(Search& search, const State& earlier, const State& later) const {
+  const std::int64_t periods = periods_until_alike(earlier, later);
+  search.next_look = later.snapshot.now + periods * search.period;
+  search.reference.reset();
+  if (periods == 1) search.reference = later;
 }
 
 // The number of times that what lies between two states can be played again.
 std::int64_t Recurrence::periods(const State& earlier, const State& later, TimePs until) const {
   const TimePs now = later.snapshot.now;
   const TimePs end = std::min({later.snapshot.horizon, simulator_.next_change_time(), until, kLastTime});
-  std::int64_t count = std::max<TimePs>(end - now, 0) / (now - earlier.snapshot.now);
   const std::int64_t left = earlier.snapshot.periods_left(later.snapshot);
-  count = std::min(count, left);
+  std::int64_t count = std::min(left, std::max<TimePs>(end - now, 0) / (now - earlier.snapshot.now));
   bool moves = left != Snapshot::kUnbounded;
   for (std::size_t at = 0; at < later.places.size() && count > 0; ++at) {
     const Place &before = earlier.places[at], &after = later.places[at];
@@ -273,28 +316,6 @@ std::int64_t Recurrence::periods_until_alike(const State& earlier, const State& 
                                     after.progress.instance, stride, after.progress.lowest - stride));
   }
   return periods;
-}
-
-// The loop that the watched rank's rounds are in, and how many steps lie between two states.
-Walker::Loop Recurrence::loop_of(const State& earlier, const State& later, std::int32_t& stride) {
-  for (std::size_t at = 0; at < later.places.size(); ++at) {
-    const Place &before = earlier.places[at], &after = later.places[at];
-    stride = after.progress.base - before.progress.base;
-    if (after.rank != watched_ || stride <= 0) continue;
-    const LoopKey key{after.progress.instance, stride};
-    if (key != loop_key_)
-      loop_ =
-          simulator_.walkers()[index(watched_)].loop(after.progress.instance, stride, after.progress.base);
-    if (loop_.steps > 0) loop_key_ = key;
-    return loop_;
-  }
-  return {};
-}
-
-std::int64_t Recurrence::periods_in_loop(const State& earlier, const State& later) {
-  std::int32_t stride = 0;
-  const Walker::Loop loop = loop_of(earlier, later, stride);
-  return loop.steps > 0 && loop.steps % stride == 0 ? loop.steps / stride : 0;
 }
 
 void Recurrence::jump(const State& earlier, const State& later, std::int64_t periods) {

@@ -1,6 +1,7 @@
 // Recurrence: a simulation that has come to the same state twice is moved by whole periods. Results are those
 // of playing all packets, to the bit; see ARCHITECTURE.md, "Recurrence".
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,7 +31,10 @@ class Recurrence {
   std::string unfoldable() const { return simulator_.unfoldable(); }
 
  private:
-  static constexpr std::uint64_t kIdleFirst = 1 << 19;
+  // What comes again: packets of messages that last longer than a period, rounds of messages, loops of rounds.
+  enum class Kind : std::uint8_t { kPackets, kRounds, kLoops };
+
+  static constexpr std::uint32_t kOftenMost = 16;
 
   struct Place {  // of a rank's collective in progress
     std::int32_t rank = 0;
@@ -41,39 +45,47 @@ class Recurrence {
     std::vector<Place> places;
     std::uint64_t seen = 0;  // by the watched rank
   };
-  // Looks once in each period, and compares with a state that it replaces after 1, 2, 4, ... looks: first
-  // that of the watched rank alone, then that of all.
+  // Looks once in each period, and compares with a state that it replaces after 1, 2, 4, ... periods: first
+  // that of one rank alone, then that of all. From kOftenMost looks at one state on, it looks half as often.
   struct Search {
+    Kind kind = Kind::kRounds;
+    TimePs seen_period = 0;                  // that gave reason for it
     TimePs period = 0, next_look = kNever;  // kNever: it is over
-    bool is_of_rank = false;
-    std::optional<Snapshot> of_rank;
-    std::optional<State> reference;
-    std::uint32_t looks = 0, looks_max = 1, all_looks = 0;
+    std::int32_t rank = -1;                  // that it looks at alone; -1: at all
+    std::optional<Snapshot> of_rank = {};
+    std::optional<State> reference = {};
+    std::uint32_t looks = 0, looks_max = 1, all_looks = 0, waits = 0;
 
     bool is_over() const { return next_look == kNever; }
-    void begin(TimePs its_period, TimePs at, bool begins_with_rank) {
-      *this = {};
-      is_of_rank = begins_with_rank;
-      period = its_period;
-      next_look = at;
+    // Another state is compared with from now on.
+    void replace() {
+      looks = 0;
+      looks_max < kOftenMost ? looks_max *= 2 : period *= 2;
     }
+  };
+  struct Known {
+    TimePs seen = 0, whole = 0;
   };
 
   void choose_watched();
   void take_seen();
+  void find_loop();
   void watch();
+  void watch_loops();
+  void watch_rounds();
   void watch_packets();
-  void begin_short(PeriodFinder::Period found, std::int32_t rank);
-  void end_searches(bool found);
-  bool can_afford(std::uint32_t failures) const;
+  void begin_short(Kind kind, TimePs period, std::int32_t rank);
+  void end(Search& search, bool is_found);
+  bool can_afford(Kind kind) const;
+  std::uint32_t& failures(Kind kind) { return failures_[static_cast<std::size_t>(kind)]; }
   State observe(TimePs now);
   void look(TimePs now, TimePs until);
   bool compare_rank(TimePs now);
   bool compare(Search& search, const State& state, TimePs until);
+  void found(const Search& search, const State& earlier, const State& later);
+  void wait(Search& search, const State& earlier, const State& later) const;
   std::int64_t periods(const State& earlier, const State& later, TimePs until) const;
   std::int64_t periods_until_alike(const State& earlier, const State& later) const;
-  Walker::Loop loop_of(const State& earlier, const State& later, std::int32_t& stride);
-  std::int64_t periods_in_loop(const State& earlier, const State& later);
   void jump(const State& earlier, const State& later, std::int64_t periods);
 
   Simulator& simulator_;
@@ -81,34 +93,21 @@ class Recurrence {
   Report report_;
   std::int32_t watched_ = -1;
   PeriodFinder finder_;  // of what the watched rank sees
+  PacketRhythm rhythm_;
   std::uint64_t slice_;  // events between two looks at what it has seen
   // Events in which it has seen nothing, and after how many another rank is watched.
-  std::uint64_t idle_events_ = 0, idle_max_ = kIdleFirst;
-  std::uint64_t seen_until_ = 0;   // no short search before it has seen so much
-  std::uint64_t events_ = 0;       // that credit has been given for
-  std::uint64_t credit_ = 0;       // words that may be taken down
-  std::uint64_t state_words_ = 0;  // of the latest state
-  // Of searches in a row: of rounds and loops; of packets.
-  std::uint32_t failures_ = 0, packet_failures_ = 0;
-  Search short_, long_;     // of rounds or of packets; of loops of rounds
-  bool of_packets_ = false; // the short search is
-  PacketRhythm rhythm_;
-  // Of the present short search: the rank that it begins with, and the period that was seen.
-  std::int32_t search_rank_ = -1;
-  TimePs seen_period_ = 0;
-  // The latest period that was seen and has led to a recurrence, and after how long all recurs.
-  struct Known {
-    TimePs seen = 0, whole = 0;
-  };
-  Known known_, known_of_packets_;
-  // The loop that the watched rank is in, what it sees of it, and the state before a skip of its rounds.
-  struct LoopKey {
-    std::int32_t instance = -1, stride = 0;
-    friend bool operator==(const LoopKey&, const LoopKey&) = default;
-  };
-  LoopKey loop_key_;
+  std::uint64_t idle_events_ = 0, idle_max_;
+  std::uint64_t seen_until_ = 0;               // no search of rounds before it has seen so much
+  std::uint64_t events_ = 0;                   // that credit has been given for
+  std::uint64_t credit_ = 0;                   // words that may be taken down
+  std::uint64_t state_words_ = 0;              // of the latest state
+  std::array<std::uint32_t, 3> failures_ = {};  // of searches in a row, by kind
+  Search short_, long_;                        // of packets or rounds; of loops
+  // By kind: the latest period that was seen and has led to a recurrence, and after how long all recurs.
+  std::array<Known, 3> known_;
+  // The loop of the collective that the watched rank is in, and the state before a skip of its rounds.
+  std::int32_t loop_instance_ = -1;
   Walker::Loop loop_;
-  std::uint32_t loop_lag_ = 0;
   std::optional<State> loop_reference_;
 };
 
