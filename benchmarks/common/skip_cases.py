@@ -65,8 +65,8 @@ class Played:
     skipped: int
 
 
-def draw_case(seed: int) -> SkipCase:
-    """Draw a case; the same for the same seed."""
+def draw_case(seed: int, size_factor: int = 1) -> SkipCase:
+    """Draw a case; the same for the same seed. `size_factor`: multiplies the sizes of all collectives."""
     draw = random.Random(seed)
     topologies: list[tuple[Topology, int, int]] = [
         (SingleSwitch(hosts=6), 6, 1),
@@ -104,7 +104,7 @@ def draw_case(seed: int) -> SkipCase:
         fault=faults,
     )
     op, count = draw.choice(OPERATIONS), draw.choice([1, 1, 2])
-    size_bytes = draw.choice([64, 256, 512, 1024]) * MIB // (hosts if op is Op.ALL_GATHER else 1)
+    size_bytes = draw.choice([16, 64, 128, 256]) * size_factor * MIB // (hosts if op is Op.ALL_GATHER else 1)
     skew_ns = draw.choice([0, 0, 1, 5000])
     workload = _job(op, hosts, size_bytes, count, [draw.randrange(skew_ns + 1) for _ in range(hosts)])
     if draw.random() < 0.6:

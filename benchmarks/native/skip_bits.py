@@ -1,4 +1,5 @@
-"""Same bits with and without skips: `python benchmarks/native/skip_bits.py [--cases 500] [--first 0] [--json FILE]`.
+"""Same bits with and without skips: `python benchmarks/native/skip_bits.py [--cases 500] [--first 0]
+[--size-factor 4] [--json FILE]`.
 
 Each case is drawn: topology, collective, messages, congestion control, PFC, skews, faults, stops and threads. It plays
 at level `packet` and with skips. All results must be the same, to the bit: times of nodes, transfers, counters of links
@@ -24,11 +25,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--first", type=int, default=0, help="seed of the first case")
+    parser.add_argument("--size-factor", type=int, default=4, help="multiplies the sizes of all collectives")
     add_json(parser)
     given = parser.parse_args()
     rows, different, shares = [], 0, []
     for seed in range(given.first, given.first + given.cases):
-        case = draw_case(seed)
+        case = draw_case(seed, given.size_factor)
         played, skipped = play(case, skips=False), play(case, skips=True)
         difference = first_difference(played, skipped)
         share = skipped.skipped / max(skipped.packets, 1)

@@ -157,8 +157,8 @@ struct Snapshot {
     }
     return true;
   }
-  // The number of periods that countdowns leave room for after a state that recurs in a later one; kUnbounded:
-  // none counts down.
+  // The number of periods that countdowns leave room for after a state that recurs in a later one;
+  // kUnbounded: none counts down.
   static constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
   std::int64_t periods_left(const Snapshot& later) const {
     std::int64_t periods = kUnbounded;
@@ -172,7 +172,8 @@ struct Snapshot {
   }
   // The number of periods, at most `most`, that parts which are replayed take.
   std::int64_t periods_replayed(const Snapshot& later, std::int64_t most) const {
-    for (const Fold::Replayed* part : later.replayed) most = std::min(most, part->repeats(now, later.now, most));
+    for (const Fold::Replayed* part : later.replayed)
+      most = std::min(most, part->repeats(now, later.now, most));
     return most;
   }
   std::vector<Fold::Replayed*> replayed;

@@ -16,7 +16,8 @@ constexpr std::uint32_t kDroppedMost = 16;  // without a look
 class ControlTape::Period {
  public:
   Period(const ControlTape& tape, TimePs from, TimePs to) : by_(to - from) {
-    const auto begin = std::ranges::upper_bound(tape.entries_, from, {}, [](const Entry& entry) { return entry.news.now; });
+    const auto begin =
+        std::ranges::upper_bound(tape.entries_, from, {}, [](const Entry& entry) { return entry.news.now; });
     entries_ = {begin, tape.entries_.end()};
     if (entries_.empty()) return;
     const congestion::Acknowledgement& first = entries_.front().news;

@@ -63,7 +63,7 @@ class ControlTape final : public Fold::Replayed {
 
   congestion::Controller& controller_;
   const QueuePairConfig& config_;
-  TimePs from_ = kNever;      // all after it are there; kNever: none is kept
+  TimePs from_ = kNever;       // all after it are there; kNever: none is kept
   std::uint32_t dropped_ = 0;  // times that the older half went, since a state was observed
   std::vector<Entry> entries_;
 };

@@ -35,10 +35,11 @@ Responder::Bases Responder::fold(Fold& fold) {
   if (message_ != Message::kNone) {
     fold.exact(write_address_, message_bytes_);
     // All packets of a message but the last are full.
-    std::uint32_t first_psn =
-        psn_add(static_cast<std::uint32_t>(psn.before), kPsnMask + 1 - message_received_ / config_->mtu_bytes);
+    std::uint32_t first_psn = psn_add(static_cast<std::uint32_t>(psn.before),
+                                      kPsnMask + 1 - message_received_ / config_->mtu_bytes);
     fold.either(psn, first_psn, kPsnMask);
-    message_received_ = psn_add(static_cast<std::uint32_t>(psn.after), kPsnMask + 1 - first_psn) * config_->mtu_bytes;
+    message_received_ =
+        psn_add(static_cast<std::uint32_t>(psn.after), kPsnMask + 1 - first_psn) * config_->mtu_bytes;
     fold.latest(message_first_);
   }
   notify_.fold(fold);

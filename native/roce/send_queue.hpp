@@ -62,7 +62,8 @@ class SendQueue {
     for (std::uint32_t place = 0; place < count_; ++place) {
       Entry& entry = at(place);
       SendRequest& request = entry.request;
-      fold.exact(pair_key(request.size_bytes, request.immediate), request.local_address, request.remote_address);
+      fold.exact(pair_key(request.size_bytes, request.immediate), request.local_address,
+                 request.remote_address);
       fold.exact(pair_key(request.rkey, entry.retransmits));
       fold.handle(request.handle);
       fold.relative(ssn, entry.ssn, kPsnMask);

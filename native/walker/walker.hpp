@@ -112,8 +112,8 @@ class Walker final : public Fold::Handles {
   // The number of such times after which all steps that it then deals with are alike; 1 or more.
   std::int64_t periods_until_alike(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const;
 
-  // The row of steps that comes again furthest, from the first quarter of what is left on, the shortest of such
-  // rows, and its receives; 0: there is none.
+  // The row of steps that comes again furthest, from the first quarter of what is left on, the shortest of
+  // such rows, and its receives; 0: there is none.
   struct Loop {
     std::int32_t steps = 0, receives = 0;
   };
@@ -166,8 +166,8 @@ class Walker final : public Fold::Handles {
     std::size_t first_send = 0, first_receive = 0;  // into sends_, receives_
     std::size_t first_channel = 0;                  // into channels_, where GPUs take time
     std::int32_t top = -1;                          // highest step that another has counted down
-    // The first step that is not ready, and one that all before have passed; how far the latest shift moved it; the first step of a handle in the
-    // latest fold.
+    // The first step that is not ready, and one that all before have passed; how far the latest shift moved
+    // it; the first step of a handle in the latest fold.
     std::int32_t ready = 0, base = 0, shifted = 0, lowest = 0;
   };
   // A channel of a collective on a GPU. `free`: when it can work on its next send. `left`, `received`: when

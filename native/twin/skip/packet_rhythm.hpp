@@ -22,16 +22,16 @@ class PacketRhythm {
   void stop();
 
  private:
-  static constexpr std::uint32_t kLagMax = 64;     // packets in a period
-  static constexpr std::uint32_t kLongPackets = 64;  // left of a message that is worth it
-  static constexpr std::uint32_t kWaitMost = 256;  // looks
+  static constexpr std::uint32_t kLagMax = 64;        // packets in a period
+  static constexpr std::uint32_t kLongPackets = 256;  // left of a message that is worth it
+  static constexpr std::uint32_t kWaitMost = 256;     // looks
 
   void choose();
 
   Simulator& simulator_;
   PeriodFinder finder_;
   std::uint32_t queue_pair_ = Hosts::kNone;
-  std::uint32_t left_ = 0;  // packets of the watched message, at the latest look
+  std::uint32_t left_ = 0;                  // packets of the watched message, at the latest look
   std::uint32_t wait_ = 0, next_wait_ = 1;  // looks until the next choice, where no message was long
 };
 

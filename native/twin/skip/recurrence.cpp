@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 #include <utility>
 
 #include "core/index.hpp"
@@ -12,14 +13,20 @@ namespace {
 constexpr std::uint64_t kEventsPerWord = 1;  // a word costs a fiftieth of an event or less
 constexpr std::uint64_t kFreeLooks = 8;
 constexpr std::uint32_t kLooksMax = 64, kRankLooksMax = 200;  // of one search
-constexpr std::uint32_t kWaitsMost = 3;  // for steps that are alike, in one search
-constexpr std::uint64_t kPatience = 2;   // slices without a message before packets are watched
+constexpr std::uint32_t kWaitsMost = 3;                       // for steps that are alike, in one search
+constexpr std::uint64_t kPatience = 2;  // slices without a message before packets are watched
 constexpr std::uint64_t kIdleFirst = 1 << 19, kIdleMost = 1 << 25;  // events
 
 // Rings take as many rounds as they have ranks, with a few messages in each.
 std::uint32_t lag_max(std::size_t ranks) {
   constexpr std::size_t kEach = 16, kLeast = 1024, kMost = 8192;
   return static_cast<std::uint32_t>(std::clamp(ranks * kEach, kLeast, kMost));
+}
+
+// Two periods are small multiples of a third. Messages that come by several ways show now one, now another.
+bool are_alike(TimePs one, TimePs other) {
+  constexpr TimePs kMultipleMost = 16;
+  return std::gcd(one, other) * kMultipleMost >= std::max(one, other);
 }
 
 // Events in which each rank takes some packets. Several threads wait for each other at the end of each.
@@ -130,7 +137,7 @@ void Recurrence::watch_loops() {
 
 void Recurrence::watch_rounds() {
   const PeriodFinder::Period seen = finder_.shortest();
-  if (!short_.is_over() && (short_.kind != Kind::kRounds || seen.time != short_.seen_period))
+  if (!short_.is_over() && (short_.kind != Kind::kRounds || !are_alike(seen.time, short_.seen_period)))
     short_ = {};  // the rhythm has changed
   if (seen.lag == 0 || static_cast<std::int32_t>(seen.lag) == loop_.receives || !short_.is_over() ||
       finder_.count() < seen_until_ || !can_afford(Kind::kRounds))

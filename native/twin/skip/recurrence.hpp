@@ -31,7 +31,8 @@ class Recurrence {
   std::string unfoldable() const { return simulator_.unfoldable(); }
 
  private:
-  // What comes again: packets of messages that last longer than a period, rounds of messages, loops of rounds.
+  // What comes again: packets of messages that last longer than a period, rounds of messages, loops of
+  // rounds.
   enum class Kind : std::uint8_t { kPackets, kRounds, kLoops };
 
   static constexpr std::uint32_t kOftenMost = 16;
@@ -49,9 +50,9 @@ class Recurrence {
   // that of one rank alone, then that of all. From kOftenMost looks at one state on, it looks half as often.
   struct Search {
     Kind kind = Kind::kRounds;
-    TimePs seen_period = 0;                  // that gave reason for it
+    TimePs seen_period = 0;                 // that gave reason for it
     TimePs period = 0, next_look = kNever;  // kNever: it is over
-    std::int32_t rank = -1;                  // that it looks at alone; -1: at all
+    std::int32_t rank = -1;                 // that it looks at alone; -1: at all
     std::optional<Snapshot> of_rank = {};
     std::optional<State> reference = {};
     std::uint32_t looks = 0, looks_max = 1, all_looks = 0, waits = 0;
@@ -97,12 +98,12 @@ class Recurrence {
   std::uint64_t slice_;  // events between two looks at what it has seen
   // Events in which it has seen nothing, and after how many another rank is watched.
   std::uint64_t idle_events_ = 0, idle_max_;
-  std::uint64_t seen_until_ = 0;               // no search of rounds before it has seen so much
-  std::uint64_t events_ = 0;                   // that credit has been given for
-  std::uint64_t credit_ = 0;                   // words that may be taken down
-  std::uint64_t state_words_ = 0;              // of the latest state
+  std::uint64_t seen_until_ = 0;                // no search of rounds before it has seen so much
+  std::uint64_t events_ = 0;                    // that credit has been given for
+  std::uint64_t credit_ = 0;                    // words that may be taken down
+  std::uint64_t state_words_ = 0;               // of the latest state
   std::array<std::uint32_t, 3> failures_ = {};  // of searches in a row, by kind
-  Search short_, long_;                        // of packets or rounds; of loops
+  Search short_, long_;                         // of packets or rounds; of loops
   // By kind: the latest period that was seen and has led to a recurrence, and after how long all recurs.
   std::array<Known, 3> known_;
   // The loop of the collective that the watched rank is in, and the state before a skip of its rounds.
