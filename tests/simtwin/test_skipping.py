@@ -52,6 +52,21 @@ def test_rings_of_many_rounds_are_skipped(name: str, threads: int) -> None:
     assert skipped.skipped > 0.5 * skipped.packets
 
 
+@pytest.mark.parametrize("control", ["none", "window", "dcqcn", "dcqcn_timer", "timely", "dctcp", "nscc"])
+def test_long_messages_are_skipped(control: str) -> None:
+    fabric = Fabric(topology=SingleSwitch(hosts=4), link=LINK, transport=Transport(congestion=control))
+    case = SkipCase(control, fabric, collective(Op.REDUCE_SCATTER, 4, 256 * MIB), Lowering(), 1, ())
+    played, skipped = play(case, skips=False), play(case, skips=True)
+    assert not first_difference(played, skipped)
+    assert skipped.skipped > 0.5 * skipped.packets
+
+
+@pytest.mark.parametrize("op", [Op.BROADCAST, Op.ALL_TO_ALL])
+def test_sends_that_wait_from_the_beginning_on(op: Op) -> None:
+    case = SkipCase(op.name, FABRICS["single switch"], collective(op, 8, 64 * MIB), NCCL, 1, ())
+    assert not first_difference(play(case, skips=False), play(case, skips=True))
+
+
 def test_stops_do_not_change_the_result() -> None:
     case = SkipCase("stops", FABRICS["single switch"], RING, NCCL, 1, tuple(range(10**8, 3 * 10**9, 3 * 10**8)))
     played, skipped = play(case, skips=False), play(case, skips=True)
