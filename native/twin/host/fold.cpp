@@ -22,7 +22,7 @@ void Hosts::fold(Fold& fold, PacketBases& bases) {
 
 void Hosts::fold_queue_pair(Fold& fold, std::uint32_t id, PacketBases& bases) {
   queue_pairs_.fold(fold, id, ranks_, bases);
-  ranks_.set_handles(fold, queue_pairs_[id].rank);
+  queue_pairs_.set_part_handles(fold, id, ranks_);
   message_queues_.fold(fold, id);
 }
 

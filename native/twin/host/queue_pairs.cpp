@@ -109,15 +109,15 @@ std::vector<std::uint32_t> QueuePairs::routes_of(std::uint32_t id) const {
   return routes;
 }
 
+void QueuePairs::set_part_handles(Fold& fold, std::uint32_t id, RankDriver& ranks) const {
+  if (spread_.split && spread_.queue_pairs > 1) return fold.set_handles(nullptr);
+  ranks.set_handles(fold, queue_pairs_[id].rank);
+}
+
 void QueuePairs::fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBases& bases) {
   HostQueuePair& own = queue_pairs_[id];
   fold.exact(own.route, own.nic, own.telemetry);
-  // Parts of messages have handles of their connection.
-  if (spread_.split && spread_.queue_pairs > 1) {
-    fold.set_handles(nullptr);
-  } else {
-    ranks.set_handles(fold, own.rank);
-  }
+  set_part_handles(fold, id, ranks);
   const roce::QueuePair::Bases found = own.queue_pair.fold(fold);
   PacketBases::Bases& at_own = bases.of(id);
   at_own.expected_psn = found.expected_psn;

@@ -82,6 +82,9 @@ class QueuePairs {
   bool has_losses() const { return !loss_plans_.empty(); }
   // Fold of one and of its connection. Gives the bases of what is under way to both of its ends.
   void fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBases& bases);
+  // Handles that follow are those of what its connection gives to a queue pair: parts of messages have
+  // handles of their connection.
+  void set_part_handles(Fold& fold, std::uint32_t id, RankDriver& ranks) const;
   // The rate at which congestion control lets a pair's queue pairs send together, at most that of their
   // ports. `first`: of the pair.
   std::int64_t allowed_bps(std::uint32_t first, const Nics& nics, const Links& links, TimePs now) const;

@@ -147,10 +147,13 @@ void Recurrence::watch_rounds() {
 
 // No message has come for a while.
 void Recurrence::watch_packets() {
-  if (!short_.is_over() && short_.kind == Kind::kPackets && rhythm_.is_over()) short_ = {};
-  if (!short_.is_over() || !can_afford(Kind::kPackets)) return;
+  const bool is_of_packets = !short_.is_over() && short_.kind == Kind::kPackets;
+  if (!short_.is_over() && !is_of_packets) return;
+  if (is_of_packets && rhythm_.is_over()) short_ = {};
+  if (short_.is_over() && !can_afford(Kind::kPackets)) return;
   const PeriodFinder::Period seen = rhythm_.look();
-  if (seen.lag > 0) begin_short(Kind::kPackets, seen.time, rhythm_.rank());
+  if (seen.lag == 0 || (!short_.is_over() && are_alike(seen.time, short_.seen_period))) return;
+  begin_short(Kind::kPackets, seen.time, rhythm_.rank());
 }
 
 void Recurrence::begin_short(Kind kind, TimePs period, std::int32_t rank) {
