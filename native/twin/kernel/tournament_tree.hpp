@@ -28,7 +28,7 @@ class TournamentTree {
   TimePs time_of(std::uint32_t source) const { return nodes_[place_of(source)].time; }
 
   // The source's event is at `time`; kNever: it has none.
-  void set(std::uint32_t source, TimePs time) {
+  [[gnu::always_inline]] inline void set(std::uint32_t source, TimePs time) {
     assert(place_of(source) < nodes_.size());
     const std::uint32_t base = source < often_ ? 0 : others_at();
     Node* const nodes = nodes_.data() + base;

@@ -138,7 +138,7 @@ LinkCounters Links::look(std::uint32_t number, TimePs now) {
 }
 
 // A ring gets twice the room that its packets take.
-void Links::fit(const Port& port, PriorityQueue& queue) {
+[[gnu::noinline]] void Links::fit(const Port& port, PriorityQueue& queue) {
   const std::uint32_t count = queue.flying + queue.waiting,
                       size = std::max(RingArena::kLeast, std::bit_ceil(2 * count));
   RingArena& arena = arenas_[port.thread];
@@ -173,25 +173,16 @@ void Links::take_mail(std::uint32_t thread) {
 // -- ports
 // ------------------------------------------------------------------------------------------------------
 
-void Links::wait(Port& port, std::uint32_t number, const Packet& packet, std::uint32_t ingress,
-                 std::uint32_t wire_bytes, TimePs now) {
-  // A header that is left of a packet has the buffer of its own class: data has filled the port's.
-  const std::int64_t before =
-      packet.trimmed != 0 ? port.queues[packet.priority].waiting_bytes : port.waiting_bytes;
-  const bool full = port.buffer_bytes >= 0 && before + wire_bytes > port.buffer_bytes;
-  if (const bool down = port.is(Port::kDown);
-      down || full ||
-      (buffers_.is_shared(port.node) && !admit(port.node, ingress, packet.priority, wire_bytes, now))) {
-    if (down || !network_->trims || !trim(packet, ingress, number, now)) drop(number, packet, wire_bytes);
-    return;
-  }
-  put(port, number, packet, wire_bytes);
-  port.longest_bytes = std::max(port.longest_bytes, port.waiting_bytes);
-  if (has_start_events(port)) expect_start(port, number, now);
+// There is no room for a packet, or its link is down.
+[[gnu::noinline]] void Links::refuse(const Port& port, std::uint32_t number, const Packet& packet,
+                                     std::uint32_t ingress, std::uint32_t wire_bytes, TimePs now) {
+  const bool goes_on = !port.is(Port::kDown) && network_->trims && trim(packet, ingress, number, now);
+  if (!goes_on) drop(number, packet, wire_bytes);
 }
 
 // A packet for which there is no room goes on as its header; false where that is of no use.
-bool Links::trim(const Packet& packet, std::uint32_t ingress, std::uint32_t number, TimePs now) {
+[[gnu::noinline]] bool Links::trim(const Packet& packet, std::uint32_t ingress, std::uint32_t number,
+                                   TimePs now) {
   if (!can_be_trimmed(packet)) return false;
   counters_.trim(number);
   forward(trimmed_header(packet, network_->control_class), ingress, number, now);
@@ -199,7 +190,7 @@ bool Links::trim(const Packet& packet, std::uint32_t ingress, std::uint32_t numb
 }
 
 // The next start of a port has an event.
-void Links::expect_start(const Port& port, std::uint32_t number, TimePs now) {
+[[gnu::noinline]] void Links::expect_start(const Port& port, std::uint32_t number, TimePs now) {
   const std::uint32_t source = count_ + number;
   if (port.ready() != 0 && schedule_->time_of(source) == kNever)
     schedule_->set(source, std::max(port.free, now));

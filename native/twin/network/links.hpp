@@ -193,7 +193,7 @@ class Links {
     telemetry_.give(packet.telemetry);
   }
   // To the end of a ring.
-  Packet& append(const Port& port, PriorityQueue& queue, const Packet& packet) {
+  [[gnu::always_inline]] inline Packet& append(const Port& port, PriorityQueue& queue, const Packet& packet) {
     const std::uint32_t count = queue.flying + queue.waiting;
     if (count == queue.capacity) [[unlikely]]
       fit(port, queue);
@@ -284,8 +284,23 @@ class Links {
     waiting_[port.process].push_back(number);
   }
   bool trim(const Packet& packet, std::uint32_t ingress, std::uint32_t number, TimePs now);
-  void wait(Port& port, std::uint32_t number, const Packet& packet, std::uint32_t ingress,
-            std::uint32_t wire_bytes, TimePs now);
+  // A packet waits on a port, where it has room.
+  [[gnu::always_inline]] inline void wait(Port& port, std::uint32_t number, const Packet& packet,
+                                          std::uint32_t ingress, std::uint32_t wire_bytes, TimePs now) {
+    // A header that is left of a packet has the buffer of its own class: data has filled the port's.
+    const std::int64_t before =
+        packet.trimmed != 0 ? port.queues[packet.priority].waiting_bytes : port.waiting_bytes;
+    const bool full = port.buffer_bytes >= 0 && before + wire_bytes > port.buffer_bytes;
+    if (port.is(Port::kDown) || full ||
+        (buffers_.is_shared(port.node) && !admit(port.node, ingress, packet.priority, wire_bytes, now)))
+        [[unlikely]]
+      return refuse(port, number, packet, ingress, wire_bytes, now);
+    put(port, number, packet, wire_bytes);
+    port.longest_bytes = std::max(port.longest_bytes, port.waiting_bytes);
+    if (has_start_events(port)) expect_start(port, number, now);
+  }
+  void refuse(const Port& port, std::uint32_t number, const Packet& packet, std::uint32_t ingress,
+              std::uint32_t wire_bytes, TimePs now);
   void drain(Port& port, std::uint32_t number, TimePs now);
   [[gnu::always_inline]] inline void start_next(Port& port, std::uint32_t number);
   bool has_tokens(Port& port, std::uint32_t number) const;
@@ -306,8 +321,8 @@ class Links {
   bool admit_near(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
                   TimePs now);
   // A packet has left the buffer.
-  void release(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
-               TimePs now) {
+  [[gnu::always_inline]] inline void release(std::int32_t node, std::uint32_t ingress, std::uint32_t priority,
+                                             std::uint32_t wire_bytes, TimePs now) {
     if (buffers_.release(node, ingress, priority, wire_bytes, now)) tell(ingress, priority, false, now);
   }
   void drain_all(std::int32_t node, TimePs now);

@@ -44,7 +44,7 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
       if (const PriorityQueue* const queue = arrival_at(place + kAhead).queue; queue != nullptr)
         queue->fetch(queue->flying + queue->waiting);
     }
-    if (place >= settled && place + 1 < count && (keys[place] ^ keys[place + 1]) >> number_bits == 0)
+    if (place >= settled && place + 1 < count && (keys[place] ^ keys[place + 1]) <= number_mask)
       settled = inputs.take_turns(batch, place, count, number_bits, seed_);
     const TimePs now = begin + static_cast<TimePs>(keys[place] >> number_bits);
     const Arrival& arrival = arrival_at(place);

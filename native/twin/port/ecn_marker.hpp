@@ -17,7 +17,7 @@ class EcnMarker {
       : profiles_(&profiles), seed_(seed), states_(profiles.size()) {}
 
   // True if a packet is marked that leaves `queued_bytes` behind it, more than the port's lower threshold.
-  [[gnu::noinline]] bool mark(std::uint32_t link, std::int64_t queued_bytes) {
+  bool mark(std::uint32_t link, std::int64_t queued_bytes) {
     const EcnProfile& profile = (*profiles_)[link];
     assert(profile.minimum_bytes >= 0 && queued_bytes > profile.minimum_bytes);
     State& state = states_[link];
