@@ -30,21 +30,25 @@ class TournamentTree {
   // The source's event is at `time`; kNever: it has none.
   [[gnu::always_inline]] inline void set(std::uint32_t source, TimePs time) {
     assert(place_of(source) < nodes_.size());
-    const std::uint32_t base = source < often_ ? 0 : others_at();
-    Node* const nodes = nodes_.data() + base;
-    std::uint64_t at = place_of(source) - base, winner = source;
+    const bool is_often = source < often_;
+    Node* const nodes = nodes_.data() + (is_often ? 0 : others_at());
+    std::uint64_t at = is_often ? source + often_size_ : source - often_ + others_size_, winner = source;
     nodes[at].time = time;
     while (at > 1) {
       // The one on the left has lower numbers below it.
-      const Node other = nodes[at ^ 1];
+      const Node& other = nodes[at ^ 1];
       const bool lost = (at & 1) != 0 ? other.time <= time : other.time < time;
       time = lost ? other.time : time;
       winner = lost ? other.source : winner;
       at >>= 1;
-      nodes[at] = {time, winner};
+      nodes[at].time = time;
+      nodes[at].source = winner;
     }
-    const Node *const often = &nodes_[1], *const other = others() + 1;
-    next_ = often->time <= other->time ? *often : *other;
+    // Halves of nodes alone are read: a whole one that has just been written in halves comes late.
+    const Node& other = is_often ? *others() : nodes_[1];
+    const bool lost = is_often ? other.time < time : other.time <= time;
+    next_.time = lost ? other.time : time;
+    next_.source = lost ? other.source : winner;
   }
   // All events come so much later.
   void move(TimePs by) {
@@ -66,7 +70,7 @@ class TournamentTree {
   std::uint32_t place_of(std::uint32_t source) const {
     return source + (source < often_ ? often_size_ : others_at() + others_size_ - often_);
   }
-  const Node* others() const { return nodes_.data() + others_at(); }
+  const Node* others() const { return nodes_.data() + others_at() + 1; }  // its winner
 
   Node next_{kNever, 0};  // of both
   std::uint32_t often_, often_size_, others_size_;
