@@ -18,7 +18,7 @@ std::vector<std::uint32_t> Links::deadlock() const {
       const PriorityQueue& queue = ports_[other].queues[priority];
       bool from_link = false;
       for (std::uint32_t place = 0; place < queue.waiting; ++place)
-        from_link |= ingress_of(queue.at(queue.flying + place)) == link;
+        from_link |= queue.at(queue.flying + place).ingress() == link;
       if (from_link) next.push_back(other);
     }
     return next;

@@ -26,7 +26,11 @@ void Links::fold_port(Fold& fold, std::uint32_t number, const PacketBases& bases
     for (std::uint32_t place = 0; place < queue.flying + queue.waiting; ++place) {
       Packet& packet = queue.at(place);
       bases.fold(fold, packet);
-      if (place < queue.flying) fold.moment(packet.arrival);
+      if (place < queue.flying) {
+        fold.moment(packet.arrival);
+      } else {
+        fold.exact(packet.ingress());
+      }
     }
   }
   if (number >= count_) return;  // the far end of a link to another thread

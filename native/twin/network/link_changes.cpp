@@ -56,7 +56,7 @@ void Links::take_down(std::uint32_t number, TimePs now) {
       const Packet& packet = queue.at(place);
       if (is_pause_frame(packet)) continue;
       const std::uint32_t wire_bytes = wire_bytes_of(packet);
-      if (buffers_.is_shared(port.node)) release(port.node, ingress_of(packet), own, wire_bytes, now);
+      if (buffers_.is_shared(port.node)) release(port.node, packet.ingress(), own, wire_bytes, now);
       drop(number, packet, wire_bytes);
     }
     queue.waiting = 0;

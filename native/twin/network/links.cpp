@@ -253,7 +253,7 @@ void Links::start_next(Port& port, std::uint32_t number) {
     if (packet.ect != 0 && queue.waiting_bytes > port.unmarked_bytes &&
         marker_.mark(number, queue.waiting_bytes))
       packet.ce = 1;
-    if (buffers_.is_shared(port.node)) release(port.node, ingress_of(packet), own, wire_bytes, at);
+    if (buffers_.is_shared(port.node)) release(port.node, packet.ingress(), own, wire_bytes, at);
   }
   if (packet.telemetry != 0) [[unlikely]]
     describe(port, number, packet, at);

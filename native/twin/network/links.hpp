@@ -255,9 +255,6 @@ class Links {
 
   // The link by which a packet whose way is free goes on from the end of `ingress`.
   std::uint32_t choose(Packet& packet, std::uint32_t ingress, TimePs now);
-  std::uint32_t ingress_of(const Packet& packet) const {
-    return packet.is_free() ? packet.route & ~Packet::kFree : paths_[packet.route - 1];
-  }
   void fold_port(Fold& fold, std::uint32_t number, const PacketBases& bases);
   // The time of all packets before a new one on a port.
   TimePs backlog(const Port& port, TimePs now) const {
@@ -272,9 +269,11 @@ class Links {
   void lift_pauses(std::uint32_t number, TimePs now);
   void take_down(std::uint32_t number, TimePs now);
   [[gnu::always_inline]] inline void put(Port& port, std::uint32_t number, const Packet& packet,
-                                         std::uint32_t wire_bytes) {
+                                         std::uint32_t ingress, std::uint32_t wire_bytes) {
     PriorityQueue& queue = port.queues[packet.priority];
-    append(port, queue, packet).paced = false;
+    Packet& last = append(port, queue, packet);
+    last.paced = false;
+    last.set_ingress(ingress);
     ++queue.waiting;
     queue.waiting_bytes += wire_bytes;
     port.waiting_bytes += wire_bytes;
@@ -295,7 +294,7 @@ class Links {
         (buffers_.is_shared(port.node) && !admit(port.node, ingress, packet.priority, wire_bytes, now)))
         [[unlikely]]
       return refuse(port, number, packet, ingress, wire_bytes, now);
-    put(port, number, packet, wire_bytes);
+    put(port, number, packet, ingress, wire_bytes);
     port.longest_bytes = std::max(port.longest_bytes, port.waiting_bytes);
     if (has_start_events(port)) expect_start(port, number, now);
   }

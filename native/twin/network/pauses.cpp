@@ -47,7 +47,7 @@ void Links::tell(std::uint32_t ingress, std::uint32_t priority, bool pause, Time
     start(port, number, frame, wire_bytes, now);
     return;
   }
-  put(port, number, frame, wire_bytes);
+  put(port, number, frame, ingress, wire_bytes);
   if (has_start_events(port)) expect_start(port, number, now);
 }
 

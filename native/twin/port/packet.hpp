@@ -14,7 +14,11 @@ struct Packet {
   // Its way is picked by each switch; its route has the link by which it came.
   bool is_free() const { return (route & kFree) != 0; }
 
-  TimePs arrival = 0;            // at the end of the link that it is on
+  // While it waits on a port: the link by which it came.
+  std::uint32_t ingress() const { return static_cast<std::uint32_t>(arrival); }
+  void set_ingress(std::uint32_t link) { arrival = link; }
+
+  TimePs arrival = 0;            // at the end of the link that it is on; see ingress()
   std::uint32_t connection = 0;  // queue pair that gets it
   std::uint32_t route = 0;       // place of its next link in the network's paths
   std::uint32_t psn : 24 = 0;
