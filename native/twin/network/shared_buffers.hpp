@@ -42,6 +42,10 @@ class SharedBuffers {
     take(pool, use, wire_bytes);
     return true;
   }
+  // Asks early for what the packets of a link and priority will take.
+  void fetch(std::uint32_t ingress, std::uint32_t priority) const {
+    __builtin_prefetch(&use_of(ingress, priority), 1);
+  }
   // By exact numbers: all that has left the switch before `now` has been released.
   Admission admit(std::int32_t node, std::uint32_t ingress, std::uint32_t priority, std::uint32_t wire_bytes,
                   TimePs now);

@@ -82,6 +82,7 @@ std::size_t Links::collect(ArrivalBatch& batch, const std::vector<std::uint32_t>
       const auto own = static_cast<unsigned>(std::countr_zero(left));
       PriorityQueue& queue = port.queues[own];
       const std::uint32_t flying = queue.flying, mask = queue.capacity - 1;
+      buffers_.fetch(inputs[input], own);
       batch.make_room(count + flying);
       std::uint64_t* const keys = batch.keys.data();
       Arrival* const arrivals = batch.arrivals.data();
