@@ -52,7 +52,7 @@ def test_rings_of_many_rounds_are_skipped(name: str, threads: int) -> None:
     assert skipped.skipped > 0.5 * skipped.packets
 
 
-@pytest.mark.parametrize("control", ["none", "window", "dcqcn", "dcqcn_timer", "timely", "dctcp", "nscc"])
+@pytest.mark.parametrize("control", ["none", "window", "dcqcn", "dcqcn-timer", "timely", "swift", "dctcp", "nscc"])
 def test_long_messages_are_skipped(control: str) -> None:
     fabric = Fabric(topology=SingleSwitch(hosts=4), link=LINK, transport=Transport(congestion=control))
     case = SkipCase(control, fabric, collective(Op.REDUCE_SCATTER, 4, 256 * MIB), Lowering(), 1, ())

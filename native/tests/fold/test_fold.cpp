@@ -309,7 +309,7 @@ bool check_long_message(const Case& each) {
   constexpr TimePs kPeriod = 16 * serialisation_ps(4096 + kHeaderBytes, kRateBps), kWarm = 100 * kPeriod;
   World played(each.config, kSize), jumped(each.config, kSize);
   for (World* world : {&played, &jumped}) {
-    world->play(1);  // which posts the message
+    world->play(1);  // the message is posted
     world->next_post = kNever;
     world->play(kWarm);
   }

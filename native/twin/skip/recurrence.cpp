@@ -10,9 +10,13 @@
 namespace genie::twin {
 namespace {
 
-constexpr std::uint64_t kEventsPerWord = 1;  // a word costs a fiftieth of an event or less
+constexpr std::uint64_t kEventsPerWord = 2;      // a word costs a fiftieth of an event or less
+constexpr std::uint64_t kFirstCredit = 1 << 18;  // words
+// Words that a look at one rank costs more than it takes down: all hosts are brought to one instant.
+constexpr std::uint64_t kStopWordsPerRank = 256, kRankWordCost = 2;
 constexpr std::uint64_t kFreeLooks = 8;
 constexpr std::uint32_t kLooksMax = 64, kRankLooksMax = 200;  // of one search
+constexpr std::uint64_t kPostponedMost = 1 << 16;             // periods
 constexpr std::uint32_t kWaitsMost = 3;                       // for steps that are alike, in one search
 constexpr std::uint64_t kPatience = 2;  // slices without a message before packets are watched
 constexpr std::uint64_t kIdleFirst = 1 << 19, kIdleMost = 1 << 25;  // events
@@ -42,7 +46,8 @@ Recurrence::Recurrence(Simulator& simulator)
       finder_(lag_max(simulator.walkers().size())),
       rhythm_(simulator),
       slice_(slice_of(simulator.walkers().size(), simulator.threads() > 1)),
-      idle_max_(kIdleFirst) {}
+      idle_max_(kIdleFirst),
+      credit_(kFirstCredit) {}
 
 bool Recurrence::run(std::uint64_t events, TimePs until) {
   if (!std::exchange(is_checked_, true)) is_foldable_ = simulator_.unfoldable().empty();
@@ -127,7 +132,11 @@ void Recurrence::watch_loops() {
   const TimePs period = finder_.period_of(static_cast<std::uint32_t>(loop_.receives));
   if (period == 0) return;
   const TimePs next = std::max(simulator_.now() + 1, simulator_.next());
-  long_ = {.kind = Kind::kLoops, .seen_period = period, .period = period, .next_look = next};
+  long_ = {.kind = Kind::kLoops,
+           .seen_period = period,
+           .period = period,
+           .next_look = next,
+           .events = simulator_.events()};
   if (loop_reference_ && loop_reference_->snapshot.now + period > next) {
     long_.next_look = loop_reference_->snapshot.now + period;
     long_.reference = std::move(loop_reference_);
@@ -152,7 +161,10 @@ void Recurrence::watch_packets() {
   if (is_of_packets && rhythm_.is_over()) short_ = {};
   if (short_.is_over() && !can_afford(Kind::kPackets)) return;
   const PeriodFinder::Period seen = rhythm_.look();
-  if (seen.lag == 0 || (!short_.is_over() && are_alike(seen.time, short_.seen_period))) return;
+  if (seen.lag == 0) return;
+  // Packets between two acknowledgements are equally far apart too: the longer period is that of all.
+  if (!short_.is_over() && (seen.time <= short_.seen_period || are_alike(seen.time, short_.seen_period)))
+    return;
   begin_short(Kind::kPackets, seen.time, rhythm_.rank());
 }
 
@@ -163,12 +175,15 @@ void Recurrence::begin_short(Kind kind, TimePs period, std::int32_t rank) {
             .seen_period = period,
             .period = is_known ? known.whole : period,
             .next_look = std::max(simulator_.now() + 1, simulator_.next()),
-            .rank = is_known ? -1 : rank};
+            .rank = is_known ? -1 : rank,
+            .events = simulator_.events()};
 }
 
 bool Recurrence::can_afford(Kind kind) const {
-  const std::uint32_t failures = std::min(failures_[static_cast<std::size_t>(kind)], 6u);
-  return report_.snapshots < kFreeLooks || credit_ >= state_words_ * 2 << failures;
+  const std::uint32_t failures =
+      std::min(failures_[static_cast<std::size_t>(kind)], kind == Kind::kPackets ? 2u : 6u);
+  const std::uint64_t least = std::max(state_words_ * 2, rank_cost_ * 16) << failures;
+  return report_.snapshots < kFreeLooks ? credit_ >= rank_cost_ << failures : credit_ >= least;
 }
 
 void Recurrence::end(Search& search, bool is_found) {
@@ -195,6 +210,14 @@ Recurrence::State Recurrence::observe(TimePs now) {
   return state;
 }
 
+// To a later multiple of the period, at which a look is paid for.
+void Recurrence::postpone(Search& search, std::uint64_t cost) {
+  const std::uint64_t played = std::max<std::uint64_t>(simulator_.events() - search.events, 1);
+  const std::uint64_t periods = 1 + (cost - std::min(cost, credit_)) * kEventsPerWord / played;
+  search.next_look += search.period * static_cast<TimePs>(std::min(periods, kPostponedMost));
+  search.events = simulator_.events();
+}
+
 // All have come to `now`.
 void Recurrence::look(TimePs now, TimePs until) {
   const bool looks_long = long_.next_look == now;
@@ -206,9 +229,9 @@ void Recurrence::look(TimePs now, TimePs until) {
     if (looks_short) end(short_, false);
     return;
   }
-  if (report_.snapshots >= kFreeLooks && credit_ < state_words_) {  // a later multiple of the period will do
-    if (looks_long) long_.next_look += long_.period;
-    if (looks_short) short_.next_look += short_.period;
+  if (report_.snapshots >= kFreeLooks && credit_ < state_words_) {
+    if (looks_long) postpone(long_, state_words_);
+    if (looks_short) postpone(short_, state_words_);
     return;
   }
   const State state = observe(now);
@@ -221,18 +244,25 @@ void Recurrence::look(TimePs now, TimePs until) {
 
 // True where the rank's state recurs, so that all are to be compared.
 bool Recurrence::compare_rank(TimePs now) {
+  if (credit_ < rank_cost_) {
+    postpone(short_, rank_cost_);
+    return false;
+  }
   Observe seen(now);
   simulator_.fold_rank(seen, short_.rank);
   const std::uint64_t words = seen.found().words.size();
   report_.words += words;
-  credit_ -= std::min(credit_, words);
+  rank_cost_ = words * kRankWordCost + simulator_.walkers().size() * kStopWordsPerRank;
+  credit_ -= std::min(credit_, rank_cost_);
   if (short_.of_rank && short_.of_rank->recurs_in(seen.found())) {
     short_ = {.kind = short_.kind,
               .seen_period = short_.seen_period,
               .period = now - short_.of_rank->now,
-              .next_look = now};
+              .next_look = now,
+              .events = simulator_.events()};
     return true;
   }
+  short_.events = simulator_.events();
   ++short_.looks;
   if (++short_.all_looks > kRankLooksMax) {
     end(short_, false);
@@ -254,6 +284,7 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
     search.reference = state;
     return false;
   }
+  search.events = simulator_.events();
   ++search.looks;
   if (++search.all_looks >= kLooksMax) {
     end(search, false);

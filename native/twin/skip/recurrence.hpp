@@ -31,8 +31,7 @@ class Recurrence {
   std::string unfoldable() const { return simulator_.unfoldable(); }
 
  private:
-  // What comes again: packets of messages that last longer than a period, rounds of messages, loops of
-  // rounds.
+  // A period is of packets, within messages that last longer, of rounds of messages, or of loops of rounds.
   enum class Kind : std::uint8_t { kPackets, kRounds, kLoops };
 
   static constexpr std::uint32_t kOftenMost = 16;
@@ -53,6 +52,7 @@ class Recurrence {
     TimePs seen_period = 0;                 // that gave reason for it
     TimePs period = 0, next_look = kNever;  // kNever: it is over
     std::int32_t rank = -1;                 // that it looks at alone; -1: at all
+    std::uint64_t events = 0;               // of the simulation, at the latest look
     std::optional<Snapshot> of_rank = {};
     std::optional<State> reference = {};
     std::uint32_t looks = 0, looks_max = 1, all_looks = 0, waits = 0;
@@ -80,6 +80,7 @@ class Recurrence {
   bool can_afford(Kind kind) const;
   std::uint32_t& failures(Kind kind) { return failures_[static_cast<std::size_t>(kind)]; }
   State observe(TimePs now);
+  void postpone(Search& search, std::uint64_t cost);
   void look(TimePs now, TimePs until);
   bool compare_rank(TimePs now);
   bool compare(Search& search, const State& state, TimePs until);
@@ -100,7 +101,8 @@ class Recurrence {
   std::uint64_t idle_events_ = 0, idle_max_;
   std::uint64_t seen_until_ = 0;                // no search of rounds before it has seen so much
   std::uint64_t events_ = 0;                    // that credit has been given for
-  std::uint64_t credit_ = 0;                    // words that may be taken down
+  std::uint64_t credit_;                        // words that may be taken down
+  std::uint64_t rank_cost_ = 0;                 // of the latest look at one rank, in words
   std::uint64_t state_words_ = 0;               // of the latest state
   std::array<std::uint32_t, 3> failures_ = {};  // of searches in a row, by kind
   Search short_, long_;                         // of packets or rounds; of loops
