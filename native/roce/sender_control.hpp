@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "congestion/controllers.hpp"
+#include "congestion/tape.hpp"
 #include "core/fold.hpp"
 #include "core/time.hpp"
-#include "roce/control_tape.hpp"
 #include "roce/types.hpp"
 
 namespace genie::roce {
@@ -115,8 +115,8 @@ class SenderControl {
     fold.not_before(data_from_, gap());
     const Fold::Base acknowledged = fold.base(acknowledged_);
     if (controller_ != nullptr && controller_->is_replayed()) {
-      if (tape_ == nullptr) tape_ = std::make_unique<ControlTape>(*controller_, *config_);
-      const ControlLimits limits = ControlLimits::of(*controller_, *config_);
+      if (tape_ == nullptr) tape_ = std::make_unique<congestion::ControlTape>(*controller_, bounds());
+      const congestion::ControlLimits limits = congestion::ControlLimits::of(*controller_, bounds());
       fold.exact(limits.window.packets, limits.window.ack_every_packets, limits.rate_bps);
       fold.replayed(*tape_);
     } else if (controller_ != nullptr) {
@@ -135,6 +135,9 @@ class SenderControl {
  private:
   static constexpr TimePs kUnknown = -1;
 
+  congestion::ControlBounds bounds() const {
+    return {config_->mtu_bytes, config_->window_packets, config_->ack_every_packets};
+  }
   // Time of the last packet at the current rate.
   TimePs gap() const { return serialisation_ps(wire_bytes_, rate_bps_, config_->pacing_unit); }
 
@@ -142,7 +145,7 @@ class SenderControl {
   void follow() {
     if (controller_ == nullptr) return;
     paced_ = controller_->paced();
-    const ControlWindow window = ControlWindow::of(*controller_, *config_);
+    const congestion::ControlWindow window = congestion::ControlWindow::of(*controller_, bounds());
     window_packets_ = window.packets;
     ack_every_packets_ = window.ack_every_packets;
   }
@@ -159,7 +162,8 @@ class SenderControl {
   std::unique_ptr<congestion::Controller> controller_;
   std::uint64_t acknowledged_ = 0;     // packets, ever; counted for it
   std::unique_ptr<TimePs[]> sent_at_;  // by PSN, a ring, where it wants round trips
-  std::unique_ptr<ControlTape> tape_;  // of a controller that is replayed, once a state has been observed
+  std::unique_ptr<congestion::ControlTape>
+      tape_;  // of a controller that is replayed, once a state has been observed
 };
 
 }  // namespace genie::roce

@@ -10,8 +10,8 @@
 namespace genie::twin {
 namespace {
 
-constexpr std::uint64_t kEventsPerWord = 2;      // a word costs a fiftieth of an event or less
-constexpr std::uint64_t kFirstCredit = 1 << 18;  // words
+constexpr std::uint64_t kEventsPerWord = 3;      // looks take 2 to 3 % of the time
+constexpr std::uint64_t kFirstCredit = 1 << 20;  // words
 // Words that a look at one rank costs more than it takes down: all hosts are brought to one instant.
 constexpr std::uint64_t kStopWordsPerRank = 256, kRankWordCost = 2;
 constexpr std::uint64_t kFreeLooks = 8;

@@ -1,10 +1,10 @@
-#include "roce/control_tape.hpp"
+#include "congestion/tape.hpp"
 
 #include <algorithm>
 #include <cassert>
 #include <span>
 
-namespace genie::roce {
+namespace genie::congestion {
 namespace {
 
 constexpr std::size_t kMost = 1024;         // entries
@@ -20,13 +20,13 @@ class ControlTape::Period {
         std::ranges::upper_bound(tape.entries_, from, {}, [](const Entry& entry) { return entry.news.now; });
     entries_ = {begin, tape.entries_.end()};
     if (entries_.empty()) return;
-    const congestion::Acknowledgement& first = entries_.front().news;
-    const auto packets = static_cast<std::uint64_t>(first.bytes / tape.config_.mtu_bytes);
+    const Acknowledgement& first = entries_.front().news;
+    const auto packets = static_cast<std::uint64_t>(first.bytes / tape.bounds_.mtu_bytes);
     acknowledged_ = entries_.back().news.acknowledged - (first.acknowledged - packets);
   }
   std::span<const Entry> entries() const { return entries_; }
-  congestion::Acknowledgement news(const Entry& entry, std::int64_t periods) const {
-    congestion::Acknowledgement news = entry.news;
+  Acknowledgement news(const Entry& entry, std::int64_t periods) const {
+    Acknowledgement news = entry.news;
     news.now += by_ * periods;
     news.acknowledged += acknowledged_ * static_cast<std::uint64_t>(periods);
     news.sent += acknowledged_ * static_cast<std::uint64_t>(periods);
@@ -39,7 +39,7 @@ class ControlTape::Period {
   std::span<const Entry> entries_;
 };
 
-void ControlTape::add(const congestion::Acknowledgement& news) {
+void ControlTape::add(const Acknowledgement& news) {
   if (from_ == kNever) return;
   if (entries_.size() == kMost) {
     if (++dropped_ > kDroppedMost) {
@@ -51,7 +51,7 @@ void ControlTape::add(const congestion::Acknowledgement& news) {
     from_ = (middle - 1)->news.now;
     entries_.erase(entries_.begin(), middle);
   }
-  entries_.push_back({news, ControlLimits::of(controller_, config_)});
+  entries_.push_back({news, ControlLimits::of(controller_, bounds_)});
 }
 
 void ControlTape::observed(TimePs now) {
@@ -65,11 +65,11 @@ std::int64_t ControlTape::repeats(TimePs from, TimePs to, std::int64_t most) con
   if (from < from_) return 0;
   const Period period(*this, from, to);
   if (period.entries().empty()) return most;
-  const std::unique_ptr<congestion::Controller> controller = controller_.clone();
+  const std::unique_ptr<Controller> controller = controller_.clone();
   for (std::int64_t done = 0; done < most; ++done) {
     for (const Entry& entry : period.entries()) {
       controller->acknowledged(period.news(entry, done + 1));
-      if (ControlLimits::of(*controller, config_) != entry.limits) return done;
+      if (ControlLimits::of(*controller, bounds_) != entry.limits) return done;
     }
   }
   return most;
@@ -85,4 +85,4 @@ void ControlTape::replay(TimePs from, TimePs to, std::int64_t periods) {
   from_ = to + (to - from) * periods;
 }
 
-}  // namespace genie::roce
+}  // namespace genie::congestion
