@@ -267,10 +267,8 @@ def _result(run: Run, level: Level) -> str:
         return f"{extent_of(run)}, level {level.name} in {wall_s:.3g} s"
     packets = run.info["data_packets"]
     done = f"{packets} data packets ({packets / max(wall_s, 1e-9) / 1e6:.2f} M/s)"
-    if skip := run.info.get("skip"):
+    if (skip := run.info.get("skip")) and skip["packets"]:
         done = f"{skip['share']:.1%} of {packets} data packets skipped in {wall_s:.3g} s, same bits as level packet"
-        if not skip["packets"]:
-            done = f"{packets} data packets in {wall_s:.3g} s, none skipped: {', '.join(skip['reasons'])}"
     return ", ".join([extent_of(run), done, *events_of(run.counters)])
 
 

@@ -15,7 +15,7 @@ from genie.job.tracing import TRACES, trace_problem
 from genie.live.settings import ICRC_CHECKS
 from genie.live.transport import SOFTROCE, TRANSPORTS
 from genie.live.verbs.environment import given_settings
-from simtwin.levels.names import ANALYTIC, FLOW, LEVELS, MODELS, PACKET, SHARINGS
+from simtwin.levels.names import ANALYTIC, FLOW, LEVELS, MODELS, SHARINGS, SKIP
 from simtwin.play.wire import DEFAULT_GPU, WIRES
 
 PATIENCE_MAX_S = 10**6
@@ -405,7 +405,7 @@ class TwinOptions:
             TWIN,
             metavar="|".join(LEVELS),
         ),
-    ] = PACKET
+    ] = SKIP
     sharing: Annotated[
         str,
         Option(

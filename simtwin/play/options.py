@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from genie.config.limits import QUEUE_PAIRS_MAX, SPRAY_MAX
 from simtwin.fabric.schema import ControlName
+from simtwin.levels.names import SKIP
 
 Seed = Annotated[int, Meta(ge=0, le=2**62)]
 
@@ -15,7 +16,7 @@ Seed = Annotated[int, Meta(ge=0, le=2**62)]
 class SimulateOptions(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """The options of `genie simulate`, with its defaults."""
 
-    level: str = "packet"
+    level: str = SKIP
     sharing: Literal["max-min", "equal"] = "max-min"  # at level flow
     seed: Seed = 1  # of the first iteration; each iteration has its own
     iterations: Annotated[int, Meta(ge=1, le=10**6)] = 1

@@ -108,7 +108,7 @@ def test_the_twin_fills_the_same_table(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     options = ("--wire", "plain", "-n", "3", "-w", "1", "--seed", "7")
     rows, ended = simulated(*options, "-J", str(path))
-    assert "# Simulated by the twin: level packet, seed 7, fabric loopback4" in ended.stdout
+    assert "# Simulated by the twin: level packet+skip, seed 7, fabric loopback4" in ended.stdout
     assert [row[0] for row in rows] == ["65536", "262144"]
     assert all(row[8] == "N/A" for row in rows), "there is no payload that could be wrong"
     # A ring of 4 at 25 MB/s: 3/2 of the size, and headers beside it.

@@ -54,7 +54,7 @@ def test_a_matrix_of_the_twin_names_a_slow_rank(tmp_path: Path) -> None:
     )
     ended = in_this_process("bench", "pairs", "--simulate", "--fabric", str(fabric), "-s", "256K", "--both-ways")
     assert ended.code == 0, ended.stderr
-    assert "# Simulated by the twin: level packet, seed 1, fabric four" in ended.stdout
+    assert "# Simulated by the twin: level packet+skip, seed 1, fabric four" in ended.stdout
     assert "# 3 of 12 directed pairs are below 0.93 of the best" in ended.stdout
     assert "# rank 2 (host2) sends to all others at 0.50 of the best" in ended.stdout
 

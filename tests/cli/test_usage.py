@@ -91,9 +91,9 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("--verify-skip --rate 1Gb/s", "--verify-skip: is for --level packet+skip"),
+        ("--level packet --verify-skip --rate 1Gb/s", "--verify-skip: is for --level packet+skip"),
         (
-            "--level packet+skip --verify-skip --stop-after 1ms --rate 1Gb/s",
+            "--verify-skip --stop-after 1ms --rate 1Gb/s",
             "compares whole iterations; leave --stop-after",
         ),
         ("--level flow --sharing fair --rate 1Gb/s", "--sharing fair: must be max-min or equal"),
