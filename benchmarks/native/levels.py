@@ -64,11 +64,11 @@ def fabrics() -> dict[str, Fabric]:
     }
 
 
-def rails() -> Fabric:
-    """128 GPUs in 16 servers."""
+def rails(servers: int = 16) -> Fabric:
+    """Servers of eight GPUs on eight rails."""
     domain = Domain(Rate(2880 * GBPS), Duration(25_000))
     return Fabric(
-        topology=RailOptimized(servers=16, rails=8, spines=8, domain=domain),
+        topology=RailOptimized(servers=servers, rails=8, spines=8, domain=domain),
         link=LINK,
         transport=Transport(congestion="dcqcn"),
         switch=Switch(shared_buffer=Size(32 * MIB)),

@@ -12,12 +12,12 @@ constexpr std::uint32_t kDroppedMost = 16;  // without a look
 
 }  // namespace
 
-// The entries of a period, as they come again.
+// The entries of a period, as they come again. An instant at which a state is observed begins a period.
 class ControlTape::Period {
  public:
   Period(const ControlTape& tape, TimePs from, TimePs to) : by_(to - from) {
     const auto begin =
-        std::ranges::upper_bound(tape.entries_, from, {}, [](const Entry& entry) { return entry.news.now; });
+        std::ranges::lower_bound(tape.entries_, from, {}, [](const Entry& entry) { return entry.news.now; });
     entries_ = {begin, tape.entries_.end()};
     if (entries_.empty()) return;
     const Acknowledgement& first = entries_.front().news;
@@ -43,12 +43,12 @@ void ControlTape::add(const Acknowledgement& news) {
   if (from_ == kNever) return;
   if (entries_.size() == kMost) {
     if (++dropped_ > kDroppedMost) {
-      entries_ = {};
+      entries_ = std::vector<Entry>();
       from_ = kNever;
       return;
     }
     const auto middle = entries_.begin() + kMost / 2;
-    from_ = (middle - 1)->news.now;
+    from_ = (middle - 1)->news.now + 1;
     entries_.erase(entries_.begin(), middle);
   }
   entries_.push_back({news, ControlLimits::of(controller_, bounds_)});

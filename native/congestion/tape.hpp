@@ -66,7 +66,7 @@ class ControlTape final : public Fold::Replayed {
 
   Controller& controller_;
   ControlBounds bounds_;
-  TimePs from_ = kNever;       // all after it are there; kNever: none is kept
+  TimePs from_ = kNever;       // all from it on are there; kNever: none is kept
   std::uint32_t dropped_ = 0;  // times that the older half went, since a state was observed
   std::vector<Entry> entries_;
 };

@@ -70,7 +70,7 @@ class Fold {
   void either(const Base& to, Number& value, std::uint64_t mask = ~std::uint64_t{0}) {
     value = static_cast<Number>(either(to, static_cast<std::uint64_t>(value), mask));
   }
-  // Steps that are left until something that has not come: a shift leaves `least` of them or more.
+  // Countdown to an event that a shift must not pass: at least `least` remain after it.
   virtual void left(std::uint64_t steps, std::uint64_t least) = 0;
   // A counter that no decision reads: it grows equally in each period.
   virtual void total(std::uint64_t& value) = 0;

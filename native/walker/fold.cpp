@@ -1,4 +1,5 @@
-// Fold of a walker: the progress of its collectives, in steps from the first that is not ready.
+// Fold of a walker: the progress of its collectives, in steps from the first that is not ready or still
+// waits.
 #include <algorithm>
 #include <cassert>
 
@@ -56,7 +57,8 @@ void Walker::fold(Fold& fold) {
 }
 
 // A row of waiting steps that are equally far apart. What a collective sends without receiving is ready from
-// its beginning: such a row ends where it ends, and gets shorter. Returns the link to the next row.
+// its beginning: the end of such a row stays, and its first steps go. Returns the link to the next row, as a
+// row may lose its head.
 std::int32_t* Walker::fold_waits(Fold& fold, std::int32_t& head) {
   CreditWait& first = credit_waits_[index(head)];
   Instance& own = instances_[index(first.instance)];
@@ -198,11 +200,18 @@ bool Walker::is_like(const Instance& at, std::int32_t step, std::int32_t stride)
           steps.work_per_kib[one] == steps.work_per_kib[other]);
 }
 
-// The furthest step that counts down, or is received next and not only at the end.
+// The furthest step that counts down, waits first in its row, or is received next and not only at the end.
 std::int32_t Walker::furthest_step(std::int32_t instance, std::int32_t stride) const {
   const Instance& at = instances_[index(instance)];
   const std::int32_t counted = std::max(at.top, at.base);
   std::int32_t furthest = counted;
+  credits_.each([&](std::uint64_t, const CreditMatch& match) {
+    for (std::int32_t wait = match.wait_head; wait >= 0; wait = credit_waits_[index(wait)].next) {
+      if (credit_waits_[index(wait)].instance != instance) continue;
+      furthest = std::max(furthest, credit_waits_[index(wait)].step);
+      break;
+    }
+  });
   matches_.each([&](std::uint64_t, const Match& match) {
     for (std::int32_t lane = match.lane_head; lane >= 0; lane = lanes_[index(lane)].next) {
       const Lane& own = lanes_[index(lane)];
@@ -223,15 +232,19 @@ std::int64_t Walker::repeats(std::int32_t instance, std::int32_t stride, std::in
 
 Walker::Loop Walker::loop(std::int32_t instance) const {
   constexpr std::int32_t kTimesLeast = 3;
+  constexpr std::int64_t kScansMost = 64;
   const Instance& at = instances_[index(instance)];
   const StepTemplate& steps = steps_of(at.node);
   const std::int32_t end = steps.steps();
   const std::int32_t first = at.base + (end - at.base) / 4;  // the first loop is often another
   Loop best;
   std::int32_t furthest = first;
-  for (std::int32_t length = 1; first + kTimesLeast * length <= end && furthest < end; ++length) {
+  std::int64_t compared_most = kScansMost * (end - first);  // steps
+  for (std::int32_t length = 1; first + kTimesLeast * length <= end && furthest < end && compared_most > 0;
+       ++length) {
     std::int32_t step = first;
     while (step + length < end && is_like(at, step, length)) ++step;
+    compared_most -= step - first;
     const std::int32_t reach = step + length;
     if (reach - first < kTimesLeast * length || reach <= furthest) continue;
     furthest = reach;

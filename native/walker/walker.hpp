@@ -92,11 +92,11 @@ class Walker final : public Fold::Handles {
   // Between two calls: what is in progress. No node starts or ends between equal states.
   void fold(Fold& fold);
   // Of a handle, and of one after the latest shift: steps count from the first of their collective that is
-  // not ready.
+  // not ready or still waits.
   std::uint64_t relative(std::uint64_t handle) override;
   std::uint64_t moved(std::uint64_t handle) const override;
-  // A collective in progress: its first step that is not ready, and the first that something of the latest
-  // fold was for.
+  // A collective in progress: its first step that is not ready or still waits, and the first that something
+  // of the latest fold was for.
   struct Progress {
     std::int32_t instance = 0, base = 0, lowest = 0;
   };
@@ -166,8 +166,8 @@ class Walker final : public Fold::Handles {
     std::size_t first_send = 0, first_receive = 0;  // into sends_, receives_
     std::size_t first_channel = 0;                  // into channels_, where GPUs take time
     std::int32_t top = -1;                          // highest step that another has counted down
-    // The first step that is not ready, and one that all before have passed; how far the latest shift moved
-    // it; the first step of a handle in the latest fold.
+    // The first step that is not ready; the first that is not ready or still waits; how far the latest shift
+    // moved it; the first step of a handle in the latest fold.
     std::int32_t ready = 0, base = 0, shifted = 0, lowest = 0;
   };
   // A channel of a collective on a GPU. `free`: when it can work on its next send. `left`, `received`: when

@@ -67,6 +67,12 @@ def test_sends_that_wait_from_the_beginning_on(op: Op) -> None:
     assert not first_difference(play(case, skips=False), play(case, skips=True))
 
 
+def test_links_without_a_limit_have_no_period_of_zero() -> None:
+    fabric = Fabric(topology=SingleSwitch(hosts=6), link=Link(Rate(0), Duration(500_000)))
+    case = SkipCase("unlimited", fabric, collective(Op.BROADCAST, 6, 64 * MIB), Lowering(), 1, ())
+    assert not first_difference(play(case, skips=False), play(case, skips=True))
+
+
 def test_stops_do_not_change_the_result() -> None:
     case = SkipCase("stops", FABRICS["single switch"], RING, NCCL, 1, tuple(range(10**8, 3 * 10**9, 3 * 10**8)))
     played, skipped = play(case, skips=False), play(case, skips=True)

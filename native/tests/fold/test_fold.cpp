@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "congestion/tape.hpp"
 #include "core/fold.hpp"
 #include "roce/nic_port.hpp"
 #include "roce/queue_pair.hpp"
@@ -331,6 +333,45 @@ bool check_long_message(const Case& each) {
   return true;
 }
 
+// An acknowledgement at the very time of a look belongs to the period that begins there.
+void check_tape(const Case& each) {
+  const congestion::Config& config = each.config.congestion;
+  const std::unique_ptr<congestion::Controller> played = congestion::make_controller(config, 4096),
+                                                jumped = congestion::make_controller(config, 4096);
+  if (played == nullptr || !played->is_replayed()) return;
+  constexpr TimePs kBegin = 100 * kPsPerUs, kPeriod = 4 * kPsPerUs;
+  congestion::ControlTape tape(*jumped, {4096, 1 << 20, 16});
+  tape.observed(kBegin);
+  std::uint64_t acknowledged = 0;
+  const auto news = [&](TimePs now) {
+    acknowledged += 16;
+    return congestion::Acknowledgement{.now = now,
+                                       .round_trip = 3 * kPsPerUs,
+                                       .bytes = 16 * 4096,
+                                       .flight_bytes = 16 * 4096,
+                                       .acknowledged = acknowledged,
+                                       .sent = acknowledged + 16};
+  };
+  constexpr int kPeriods = 10;
+  for (int period = 0; period <= kPeriods; ++period) {
+    for (const TimePs after : {TimePs{0}, kPeriod / 3}) {
+      const congestion::Acknowledgement given = news(kBegin + period * kPeriod + after);
+      played->acknowledged(given);
+      if (period > 0) continue;
+      jumped->acknowledged(given);
+      tape.add(given);
+    }
+  }
+  const TimePs end = kBegin + kPeriod;
+  const std::int64_t periods = tape.repeats(kBegin, end, kPeriods);
+  if (periods < kPeriods) return;  // its limits move
+  tape.replay(kBegin, end, kPeriods);
+  Observe one(end), other(end);
+  played->fold(one, {});
+  jumped->fold(other, {});
+  CHECK_IN(one.found() == other.found(), each.name + ", a tape");
+}
+
 // A word that differs is another state.
 void check_words(const Case& each) {
   World world(each.config, each.size_bytes);
@@ -367,6 +408,7 @@ int main() {
     caught.fields += found.fields;
     caught.replays += found.replays;
     check_words(each);
+    check_tape(each);
   }
   CHECK(jumped >= 3 * all.size() * 3 / 4);
   CHECK(caught.fields > 20 * all.size());

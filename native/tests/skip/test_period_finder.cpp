@@ -42,6 +42,12 @@ void a_changed_rhythm_is_no_period() {
   CHECK_EQUAL(finder.shortest().time, TimePs{7});
 }
 
+void equal_times_are_no_period() {
+  PeriodFinder finder(16);
+  for (int time = 0; time < 6; ++time) finder.add(100);
+  CHECK_EQUAL(finder.shortest().lag, 0u);
+}
+
 // Times after a gap are compared with those before it.
 void missing_times_do_not_count() {
   PeriodFinder finder(64);
@@ -67,6 +73,7 @@ void missing_times_do_not_count() {
 
 int main() {
   the_shortest_period_is_found();
+  equal_times_are_no_period();
   a_changed_rhythm_is_no_period();
   missing_times_do_not_count();
   return genie::test::check_result("test_period_finder");

@@ -44,7 +44,7 @@ class PeriodFinder {
   // The shortest period that the latest times show twice.
   Period shortest() const {
     for (std::uint32_t lag = 1; lag <= lag_max_; ++lag) {
-      if (same_[lag - 1] >= std::max(lag, kLeast)) return {lag, apart_[lag - 1]};
+      if (apart_[lag - 1] > 0 && same_[lag - 1] >= std::max(lag, kLeast)) return {lag, apart_[lag - 1]};
     }
     return {};
   }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kEventsPerWord = 3;      // looks take 2 to 3 % of the time
 constexpr std::uint64_t kFirstCredit = 1 << 20;  // words
-// Words that a look at one rank costs more than it takes down: all hosts are brought to one instant.
+// Cost of bringing all hosts to one instant, in words for each rank, and of a word of one rank's state.
 constexpr std::uint64_t kStopWordsPerRank = 256, kRankWordCost = 2;
 constexpr std::uint64_t kFreeLooks = 8;
 constexpr std::uint32_t kLooksMax = 64, kRankLooksMax = 200;  // of one search
@@ -80,9 +80,11 @@ void Recurrence::choose_watched() {
     most = left;
     best = static_cast<std::int32_t>(rank);
   }
+  if (best < 0 && watched_ < 0) return;
   if (watched_ >= 0) idle_max_ = std::min(2 * idle_max_, kIdleMost);
   watched_ = best;
   if (best >= 0) idle_events_ = 0;
+  short_ = long_ = {};  // they count what the rank before has seen
   seen_until_ = 0;
   loop_instance_ = -1;
   loop_ = {};
@@ -112,6 +114,7 @@ void Recurrence::watch() {
 }
 
 void Recurrence::find_loop() {
+  assert(watched_ >= 0);
   const Walker& walker = simulator_.walkers()[index(watched_)];
   for (const Walker::Progress& progress : walker.in_progress()) {
     if (progress.instance == loop_instance_) return;
@@ -169,6 +172,7 @@ void Recurrence::watch_packets() {
 }
 
 void Recurrence::begin_short(Kind kind, TimePs period, std::int32_t rank) {
+  assert(period > 0);
   const Known& known = known_[static_cast<std::size_t>(kind)];
   const bool is_known = period == known.seen;
   short_ = {.kind = kind,
@@ -216,6 +220,8 @@ void Recurrence::postpone(Search& search, std::uint64_t cost) {
   const std::uint64_t periods = 1 + (cost - std::min(cost, credit_)) * kEventsPerWord / played;
   search.next_look += search.period * static_cast<TimePs>(std::min(periods, kPostponedMost));
   search.events = simulator_.events();
+  if (const TimePs gap = simulator_.next() - search.next_look; gap > 0 && simulator_.next() != kNever)
+    search.next_look += (gap + search.period - 1) / search.period * search.period;
 }
 
 // All have come to `now`.

@@ -61,7 +61,11 @@ class Recurrence {
     // Another state is compared with from now on.
     void replace() {
       looks = 0;
-      looks_max < kOftenMost ? looks_max *= 2 : period *= 2;
+      if (looks_max < kOftenMost) {
+        looks_max *= 2;
+      } else {
+        period *= 2;
+      }
     }
   };
   struct Known {
