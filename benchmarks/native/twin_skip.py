@@ -5,9 +5,9 @@ the simulator alone, and of set-up (plan, network, routes, simulator) apart. `ov
 speed of ns-3 -O3 on one core, 84,000 data packets/s, and by the seconds of the simulator. ns-3 itself is not run.
 
 `gpt13b`, `gpt175b`: AICB's GPT-13B on 128 GPUs on rails and GPT-175B on 1,024 (tp8, dp128), with --aicb DATA or
-GENIE_SHARED_DATA. The packets of the second take minutes, and are played with --long only. `ring-N`: a ring all-reduce of 1
-GiB (--quick: 64 MiB) with NCCL's messages on a fat tree. `permutation-128`: messages of 2 MiB, where nothing can be
-skipped. Exit code 1 when results differ or a target is missed.
+GENIE_SHARED_DATA. The packets of the second take minutes, and are played with --long only. `ring-N`: a ring all-reduce
+of 1 GiB (--quick: 64 MiB) with NCCL's messages on a fat tree. `permutation-128`: messages of 2 MiB, where nothing can
+be skipped. Exit code 1 when results differ or a target is missed.
 """
 
 from __future__ import annotations
