@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "congestion/control_tape.hpp"
 #include "congestion/controllers.hpp"
-#include "congestion/tape.hpp"
 #include "core/fold.hpp"
 #include "core/time.hpp"
 #include "roce/types.hpp"

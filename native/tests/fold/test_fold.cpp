@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "congestion/tape.hpp"
+#include "congestion/control_tape.hpp"
 #include "core/fold.hpp"
 #include "roce/nic_port.hpp"
 #include "roce/queue_pair.hpp"

@@ -25,6 +25,7 @@ std::int32_t PacketRhythm::rank() const {
 }
 
 void PacketRhythm::stop() {
+  if (queue_pair_ == Hosts::kNone) return;
   queue_pair_ = Hosts::kNone;
   finder_.clear();
   simulator_.hosts().watch(Hosts::kNone);

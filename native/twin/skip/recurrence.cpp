@@ -10,7 +10,7 @@
 namespace genie::twin {
 namespace {
 
-constexpr std::uint64_t kEventsPerWord = 3;      // looks take 2 to 3 % of the time
+constexpr std::uint64_t kEventsPerWord = 3;      // looks take about 2 % of the time
 constexpr std::uint64_t kFirstCredit = 1 << 20;  // words
 // Cost of bringing all hosts to one instant, in words for each rank, and of a word of one rank's state.
 constexpr std::uint64_t kStopWordsPerRank = 256, kRankWordCost = 2;
@@ -85,7 +85,7 @@ void Recurrence::choose_watched() {
   watched_ = best;
   if (best >= 0) idle_events_ = 0;
   short_ = long_ = {};  // they count what the rank before has seen
-  seen_until_ = 0;
+  rounds_from_ = 0;
   loop_instance_ = -1;
   loop_ = {};
   loop_reference_.reset();
@@ -116,13 +116,14 @@ void Recurrence::watch() {
 void Recurrence::find_loop() {
   assert(watched_ >= 0);
   const Walker& walker = simulator_.walkers()[index(watched_)];
-  for (const Walker::Progress& progress : walker.in_progress()) {
+  const std::vector<Walker::Progress> in_progress = walker.in_progress();
+  for (const Walker::Progress& progress : in_progress) {
     if (progress.instance == loop_instance_) return;
   }
   loop_instance_ = -1;
   loop_ = {};
   loop_reference_.reset();
-  for (const Walker::Progress& progress : walker.in_progress()) {
+  for (const Walker::Progress& progress : in_progress) {
     loop_instance_ = progress.instance;
     loop_ = walker.loop(progress.instance);
     if (loop_.receives > 0) return;
@@ -152,7 +153,7 @@ void Recurrence::watch_rounds() {
   if (!short_.is_over() && (short_.kind != Kind::kRounds || !are_alike(seen.time, short_.seen_period)))
     short_ = {};  // the rhythm has changed
   if (seen.lag == 0 || static_cast<std::int32_t>(seen.lag) == loop_.receives || !short_.is_over() ||
-      finder_.count() < seen_until_ || !can_afford(Kind::kRounds))
+      finder_.count() < rounds_from_ || !can_afford(Kind::kRounds))
     return;
   begin_short(Kind::kRounds, seen.time, watched_);
 }
@@ -174,10 +175,10 @@ void Recurrence::watch_packets() {
 void Recurrence::begin_short(Kind kind, TimePs period, std::int32_t rank) {
   assert(period > 0);
   const Known& known = known_[static_cast<std::size_t>(kind)];
-  const bool is_known = period == known.seen;
+  const bool is_known = period == known.seen_period;
   short_ = {.kind = kind,
             .seen_period = period,
-            .period = is_known ? known.whole : period,
+            .period = is_known ? known.whole_period : period,
             .next_look = std::max(simulator_.now() + 1, simulator_.next()),
             .rank = is_known ? -1 : rank,
             .events = simulator_.events()};
@@ -322,7 +323,7 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
 void Recurrence::found(const Search& search, const State& earlier, const State& later) {
   known_[static_cast<std::size_t>(search.kind)] = {search.seen_period, search.period};
   if (search.kind != Kind::kRounds) return;
-  seen_until_ = finder_.count() + 2 * (later.seen - earlier.seen);
+  rounds_from_ = finder_.count() + 2 * (later.seen - earlier.seen);
   if (loop_.receives > 0 && long_.is_over()) loop_reference_ = later;
 }
 

@@ -69,7 +69,7 @@ class Recurrence {
     }
   };
   struct Known {
-    TimePs seen = 0, whole = 0;
+    TimePs seen_period = 0, whole_period = 0;
   };
 
   void choose_watched();
@@ -103,7 +103,7 @@ class Recurrence {
   std::uint64_t slice_;  // events between two looks at what it has seen
   // Events in which it has seen nothing, and after how many another rank is watched.
   std::uint64_t idle_events_ = 0, idle_max_;
-  std::uint64_t seen_until_ = 0;                // no search of rounds before it has seen so much
+  std::uint64_t rounds_from_ = 0;               // no search of rounds before it has seen so many messages
   std::uint64_t events_ = 0;                    // that credit has been given for
   std::uint64_t credit_;                        // words that may be taken down
   std::uint64_t rank_cost_ = 0;                 // of the latest look at one rank, in words

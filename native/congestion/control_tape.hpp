@@ -1,6 +1,6 @@
-// Acknowledgements that a controller has taken, and its limits after each. A state that recurs
-// brings the same ones again: the controller takes them once more for each period that is skipped, as long as
-// it lets the same through.
+// Acknowledgements that a controller has taken, and its limits after each. A state that recurs brings the
+// same ones again. The controller takes them once more for each period that is skipped, as long as its limits
+// stay the same.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "congestion/tape.hpp"
+#include "congestion/control_tape.hpp"
 
 #include <algorithm>
 #include <cassert>
