@@ -63,6 +63,8 @@ class Played:
     marked: int
     packets: int
     skipped: int
+    episodes: int = 0  # that took the place of packets
+    unusable: str = ""  # why there were none
 
 
 def draw_case(seed: int, size_factor: int = 1) -> SkipCase:
@@ -138,21 +140,29 @@ def play(case: SkipCase, *, skips: bool) -> Played:
     """Play a case in the kernel, in one of the two ways."""
     twin = Twin(case.fabric, build_network(case.fabric), list(range(case.workload.world_size)), threads=case.threads)
     plan = build_plan(case.workload, lowering=case.lowering)
-    simulator = twin.simulator(plan)
-    assert isinstance(simulator, genie_core.Simulator)
-    simulator.start()
-    recurrence = genie_core.Recurrence(simulator)
-    run = recurrence.run if skips else simulator.run
-    for stop_ps in case.stops_ps:
-        while run(RUN_EVENTS, stop_ps):
+    episodes = twin.episodes(plan) if skips and not case.stops_ps else None
+    while True:
+        simulator = twin.simulator(plan)
+        assert isinstance(simulator, genie_core.Simulator)
+        recurrence = genie_core.Recurrence(simulator)
+        if episodes is not None:
+            episodes.attach(simulator)
+        simulator.start()
+        run = recurrence.run if skips else simulator.run
+        for stop_ps in case.stops_ps:
+            while run(RUN_EVENTS, stop_ps):
+                pass
+            simulator.sample(stop_ps)
+        while run(RUN_EVENTS):
             pass
-        simulator.sample(stop_ps)
-    while run(RUN_EVENTS):
-        pass
+        if episodes is None or not episodes.begins_again(simulator):
+            break
     bits = dict(_bits(simulator, plan.ranks))
     links = simulator.links()
-    skipped = recurrence.report["packets"]
-    return Played(bits, int(sum(links["marked"])), simulator.data_packets, skipped)
+    apart = {"packets": 0, "played": 0, "replayed": 0} if episodes is None else episodes.report
+    skipped = recurrence.report["packets"] + apart["packets"] - apart["played"]
+    unusable = "" if episodes is None else episodes.unusable
+    return Played(bits, int(sum(links["marked"])), simulator.data_packets, skipped, apart["replayed"], unusable)
 
 
 def _bits(simulator: genie_core.Simulator, ranks: Any) -> Iterator[tuple[str, Any]]:

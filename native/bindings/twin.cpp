@@ -16,11 +16,13 @@
 #include "bindings/plan.hpp"
 #include "bindings/roce_config.hpp"
 #include "twin/packet_level/simulator.hpp"
+#include "twin/skip/episodes.hpp"
 #include "twin/skip/recurrence.hpp"
 
 namespace genie::bindings {
 namespace {
 
+using twin::Episodes;
 using twin::Network;
 using twin::Recurrence;
 using twin::Simulator;
@@ -80,6 +82,14 @@ std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::Qu
   return std::make_unique<Simulator>(network, config, plan.shared, plans_of(plan),
                                      hosts_of(network, plan, host_of_rank), seed,
                                      roce::SpreadConfig{queue_pairs, split}, threads);
+}
+
+std::unique_ptr<Episodes> make_episodes(const Network& network, const roce::QueuePairConfig& config,
+                                        const Plan& plan, const Column<std::int32_t>& host_of_rank,
+                                        std::uint32_t queue_pairs, bool split) {
+  return std::make_unique<Episodes>(network, config, plan.shared, plans_of(plan),
+                                    hosts_of(network, plan, host_of_rank),
+                                    roce::SpreadConfig{queue_pairs, split});
 }
 
 nb::list trace_of(const Simulator& simulator) {
@@ -354,6 +364,28 @@ void register_twin(nb::module_& m) {
         out["time_ps"] = report.time;
         out["snapshots"] = report.snapshots;
         out["words"] = report.words;
+        return out;
+      });
+  nb::class_<Episodes>(m, "Episodes", "Collectives and messages of a job that are played once for all alike.")
+      .def(nb::new_(&make_episodes), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, nb::kw_only(),
+           "queue_pairs"_a = 1, "split"_a = false, nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>())
+      .def("attach", &Episodes::attach, "simulator"_a, nb::keep_alive<2, 1>(),
+           "Play apart what a simulator's ranks begin; call it before its start.")
+      .def("begins_again", &Episodes::begins_again, "simulator"_a,
+           "After a run: whether the job must begin again, in a new simulator.")
+      .def("stop", &Episodes::stop,
+           "After a run that was stopped: give the simulator the results of what is over.")
+      .def_prop_ro("unusable", &Episodes::unusable,
+                   "The reason why nothing is played apart; an empty text where something is.")
+      .def_prop_ro("report", [](const Episodes& episodes) {
+        const Episodes::Report& report = episodes.report();
+        nb::dict out;
+        out["distinct"] = report.distinct;
+        out["replayed"] = report.replayed;
+        out["packets"] = report.packets;
+        out["played"] = report.played;
+        out["beginnings"] = report.beginnings;
+        out["reasons"] = report.reasons;
         return out;
       });
 }

@@ -257,7 +257,9 @@ class Shift : public Fold {
   }
 
   void moment(TimePs& time) override { move(time); }
-  void not_before(TimePs& time, TimePs) override { move(time); }
+  void not_before(TimePs& time, TimePs slack) override {
+    if (time == kNever || time + slack > later_.now) move(time);
+  }
   void after(TimePs& time, TimePs) override { move(time); }
   void timer(TimePs& time) override { move(time); }
   void latest(TimePs& time) override {

@@ -442,8 +442,8 @@ class Requester {
   std::uint32_t post_psn_;      // after the last posted message
   std::uint32_t again_psn_, again_end_;  // from and to which packets are sent again, alone
   std::uint32_t recovered_psn_ = 0;
-  std::uint32_t last_psn_ = 0;  // that was taken
-  std::uint32_t cursor_ = 0;    // place of the message that send_psn_ lies in
+  std::uint32_t last_psn_ = psn_add(send_psn_, kPsnMask);  // that was taken
+  std::uint32_t cursor_ = 0;                               // place of the message that send_psn_ lies in
   std::uint32_t since_request_ = 0;
   std::uint32_t retries_ = 0, rnr_retries_ = 0;
   std::uint32_t backoff_ = 0;                  // timeouts in a row

@@ -145,6 +145,8 @@ void Walker::fold(Fold& fold, Instance& at) {
   }
 }
 
+std::uint64_t Walker::handle_of_node(std::int32_t node) { return handle_of(node, kWholeNode); }
+
 bool Walker::is_of_node(std::uint64_t handle) {
   const auto step = static_cast<std::uint32_t>(handle);
   return step == kWholeNode || step == kFirstStep;

@@ -23,24 +23,29 @@ std::int32_t Walker::peer_rank(const Binding& own, std::int32_t peer_value) cons
   return shared_->group_members[static_cast<std::size_t>(first + position)];
 }
 
-void Walker::start_collective(std::int32_t node) {
+// A collective's instance, with its records.
+std::int32_t Walker::add_instance(std::int32_t node) {
   const StepTemplate& steps = steps_of(node);
-  const std::size_t row = index(node);
-  Instance instance{.node = node,
-                    .remaining_steps = steps.steps(),
-                    .counters = take_counters(steps.steps()),
-                    .first_send = sends_.size(),
-                    .first_receive = receives_.size()};
-  for (std::int32_t step = 0; step < steps.steps(); ++step)
-    counters_[instance.counters + index(step)] =
-        steps.dep_start[index(step) + 1] - steps.dep_start[index(step)];
+  const auto id = static_cast<std::int32_t>(instances_.size());
+  states_[index(node)].place = id;
+  instances_.push_back({.node = node,
+                        .remaining_steps = steps.steps(),
+                        .first_send = sends_.size(),
+                        .first_receive = receives_.size()});
   for (std::int32_t peer : steps.send_peers)
     sends_.push_back({.node = node, .peer = peer_rank(plan_->bound(node), peer)});
   for (std::int32_t peer : steps.receive_peers)
     receives_.push_back({.node = node, .peer = peer_rank(plan_->bound(node), peer)});
-  const auto id = static_cast<std::int32_t>(instances_.size());
-  states_[row].place = id;
-  instances_.push_back(instance);
+  return id;
+}
+
+void Walker::start_collective(std::int32_t node) {
+  const StepTemplate& steps = steps_of(node);
+  const std::int32_t id = add_instance(node);
+  const std::size_t counters = take_counters(steps.steps());
+  instances_[index(id)].counters = counters;
+  for (std::int32_t step = 0; step < steps.steps(); ++step)
+    counters_[counters + index(step)] = steps.dep_start[index(step) + 1] - steps.dep_start[index(step)];
   active_.push_back(id);
   if (steps.has_times()) {
     instances_.back().first_channel = take_channels(steps.channels);
@@ -67,6 +72,32 @@ void Walker::begin_steps(std::int32_t id) {
       open_lane(peer_rank(plan_->bound(node), steps.peer[index(first)]),
                 plan_->tag(node) + steps.channel[index(first)], lane);
   }
+}
+
+void Walker::take_held(std::int32_t node, std::span<const SendRecord> sends,
+                       std::span<const ReceiveRecord> receives, TimePs from) {
+  Instance& at = instances_[index(states_[index(node)].place)];
+  const auto moved = [from](TimePs time) { return time < 0 ? time : time + from; };
+  for (std::size_t place = 0; place < sends.size(); ++place) {
+    SendRecord& own = sends_[at.first_send + place];
+    const std::int32_t peer = own.peer;
+    own = sends[place];
+    own.node = node;
+    own.peer = peer;
+    own.post = moved(own.post);
+    own.acked = moved(own.acked);
+    own.busy_since = moved(own.busy_since);
+  }
+  for (std::size_t place = 0; place < receives.size(); ++place) {
+    ReceiveRecord& own = receives_[at.first_receive + place];
+    const std::int32_t peer = own.peer;
+    own = receives[place];
+    own.node = node;
+    own.peer = peer;
+    own.first = moved(own.first);
+    own.last = moved(own.last);
+  }
+  steps_done_ += std::exchange(at.remaining_steps, 0);
 }
 
 void Walker::record_whole(std::int32_t node, TimePs from, TimePs to) {

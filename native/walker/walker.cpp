@@ -233,11 +233,14 @@ void Walker::start(std::int32_t node) {
     case NodeKind::kColl:
       if (plan_->bound(node).template_id < 0 || (!whole_ && steps_of(node).steps() == 0)) {
         end(node);
-      } else if (whole_) {
-        out_->push_back({.type = Operation::Type::kMeet,
+      } else if (whole_ || play_of(node) != Play::kOwn) {
+        if (!whole_ && play_of(node) == Play::kHeld) add_instance(node);
+        const bool is_held = whole_ || play_of(node) == Play::kHeld;
+        out_->push_back({.type = is_held ? Operation::Type::kMeet : Operation::Type::kBegin,
                          .handle = handle_of(node, kWholeNode),
                          .peer = plan_->bound(node).group,
                          .tag = plan_->tag(node)});
+        if (!is_held) start_collective(node);
       } else {
         start_collective(node);
       }
@@ -248,6 +251,7 @@ void Walker::start(std::int32_t node) {
 void Walker::end(std::int32_t node) {
   const std::size_t row = index(node);
   states_[row].waits_for = kEnded;
+  if (keeps_end_order_) end_order_.push_back(node);
   if (keeps_records_) records_[row].end = logical_;
   last_end_ = std::max(last_end_, logical_);
   --unfinished_;

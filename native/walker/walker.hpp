@@ -43,12 +43,13 @@ struct Operation {
   enum class Type : std::uint8_t {
     kTimer,
     kSend,
-    kMeet,  // of a walker of whole collectives: a timer once all of the group are there
+    kMeet,   // of a collective that the driver plays: a timer once all of the group are there
+    kBegin,  // of a collective whose start the driver wants to hear of
   };
   Type type = Type::kTimer;
   std::uint64_t handle = 0;
-  std::int32_t peer = 0;        // kSend: receiving rank; kMeet: group
-  std::uint32_t tag = 0;        // kSend, kMeet
+  std::int32_t peer = 0;        // kSend: receiving rank; kMeet, kBegin: group
+  std::uint32_t tag = 0;        // kSend, kMeet, kBegin
   std::int64_t size_bytes = 0;  // kSend
   TimePs at = 0;                // kTimer: when
 };
@@ -76,6 +77,19 @@ class Walker final : public Fold::Handles {
   // `whole`: collectives are not taken apart, the driver says when one is over. `keeps_records`: of nodes,
   // which take three times the memory of the rest.
   Walker(const SharedPlan& shared, const RankPlan& plan, bool whole = false, bool keeps_records = true);
+
+  // Of a binding's collectives or messages: the walker plays them, tells the driver of their start too, or
+  // the driver plays them (held).
+  enum class Play : std::uint8_t { kOwn, kTold, kHeld };
+  // By binding; before begin().
+  void set_plays(std::vector<Play> plays) { plays_ = std::move(plays); }
+  Play play_of(std::int32_t node) const {
+    return plays_.empty() ? Play::kOwn
+                          : plays_[static_cast<std::size_t>(table_->binding[static_cast<std::size_t>(node)])];
+  }
+  // The records of a held collective, as they are when time 0 is `from`.
+  void take_held(std::int32_t node, std::span<const SendRecord> sends,
+                 std::span<const ReceiveRecord> receives, TimePs from);
 
   // All ranks that it sends to or receives from, in ascending order.
   std::vector<std::int32_t> peers() const;
@@ -105,6 +119,7 @@ class Walker final : public Fold::Handles {
   std::int64_t steps_left() const;
   // The node's own timers, at a start or an end.
   static bool is_of_node(std::uint64_t handle);
+  static std::uint64_t handle_of_node(std::int32_t node);
   // The number of times that a collective in progress can do `stride` steps more from a state that it has
   // come to twice. All steps from `lowest` on must be like those `stride` after them.
   std::int64_t repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const;
@@ -144,6 +159,9 @@ class Walker final : public Fold::Handles {
   // first that cannot start.
   std::vector<std::string> waiting(std::size_t limit) const;
 
+  // Rows of nodes in the order in which they end, from now on.
+  void keep_end_order() { keeps_end_order_ = true; }
+  const std::vector<std::int32_t>& end_order() const { return end_order_; }
   // Empty without records.
   const std::vector<NodeRecord>& nodes() const { return records_; }
   const std::vector<SendRecord>& sends() const { return sends_; }
@@ -210,6 +228,7 @@ class Walker final : public Fold::Handles {
   void make_ready(std::int32_t node);
   void start(std::int32_t node);
   void end(std::int32_t node);
+  std::int32_t add_instance(std::int32_t node);
   void start_collective(std::int32_t node);
   void begin_steps(std::int32_t instance);
   void receive_done(std::int32_t instance, std::int32_t step);
@@ -240,6 +259,8 @@ class Walker final : public Fold::Handles {
   const RankPlan* plan_;
   const NodeTable* table_;
   bool whole_, keeps_records_;
+  bool keeps_end_order_ = false;
+  std::vector<Play> plays_;  // by binding; empty: all kOwn
   TimePs now_ = 0;
   TimePs logical_ = 0;  // of what is being handled: a timer's due time, `now` for everything else
   std::vector<Operation>* out_ = nullptr;
@@ -273,6 +294,7 @@ class Walker final : public Fold::Handles {
   std::vector<std::int32_t> free_lanes_, free_arrivals_, free_credit_waits_;
   std::vector<SendRecord> sends_;
   std::vector<ReceiveRecord> receives_;
+  std::vector<std::int32_t> end_order_;
   std::string error_;
 };
 

@@ -20,7 +20,8 @@ NO_RECURRENCE = "no period was found that could be skipped"
 class Skipped:
     """The parts of a simulation that were skipped, over all iterations.
 
-    `reasons`: why an iteration, or all of it, was played packet by packet.
+    `packets`: data packets that were not played. `replayed`: episodes, of which `distinct` ones were played.
+    `reasons`: why an iteration, or all of it, was played packet by packet, and why no episodes were played apart.
     """
 
     jumps: int = 0
@@ -28,19 +29,26 @@ class Skipped:
     packets: int = 0
     time_ps: int = 0
     snapshots: int = 0
+    replayed: int = 0
+    distinct: int = 0
     reasons: tuple[str, ...] = ()
 
-    def plus(self, recurrence: genie_core.Recurrence) -> Skipped:
+    def plus(self, recurrence: genie_core.Recurrence, episodes: genie_core.Episodes | None) -> Skipped:
         """Return the sum with one more iteration."""
         report = recurrence.report
-        reason = recurrence.unfoldable or ("" if report["jumps"] else NO_RECURRENCE)
+        apart = {"replayed": 0, "distinct": 0, "packets": 0, "played": 0} if episodes is None else episodes.report
+        skips = report["jumps"] > 0 or apart["replayed"] > 0
+        reason = recurrence.unfoldable or ("" if skips else NO_RECURRENCE)
+        reasons = [reason, "" if episodes is None or not episodes.unusable else f"no episodes: {episodes.unusable}"]
         return Skipped(
             self.jumps + report["jumps"],
             self.periods + report["periods"],
-            self.packets + report["packets"],
+            self.packets + report["packets"] + max(apart["packets"] - apart["played"], 0),
             self.time_ps + report["time_ps"],
             self.snapshots + report["snapshots"],
-            self.reasons if not reason or reason in self.reasons else (*self.reasons, reason),
+            self.replayed + apart["replayed"],
+            self.distinct + apart["distinct"],
+            tuple(dict.fromkeys([*self.reasons, *filter(None, reasons)])),
         )
 
     def facts(self, data_packets: int) -> dict[str, Any]:
@@ -52,6 +60,7 @@ class Skipped:
             "jumps": self.jumps,
             "periods": self.periods,
             "snapshots": self.snapshots,
+            "episodes": {"replayed": self.replayed, "distinct": self.distinct},
             "reasons": list(self.reasons),
         }
 

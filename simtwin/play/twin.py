@@ -237,15 +237,26 @@ class Twin:
             if analytic is not None and recorded is None and _is_large(plan):
                 recorded = self._last_of_classes(plan, analytic, watch)
             number = 0 if arrivals_ns else iteration
-            simulator = self._start(plan, number, losses, keep_trace, analytic, recorded)
-            skipping = None
-            if isinstance(simulator, genie_core.Simulator) and (self.level.skips if skips is None else skips):
-                skipping = genie_core.Recurrence(simulator)
-            stopped = watch.play(
-                simulator, iteration, place, len(iterations), None if skipping is None else skipping.run
-            )
+            may_skip = self.level.has_packets and (self.level.skips if skips is None else skips)
+            episodes = self.episodes(plan) if may_skip and watch.plays_to_the_end else None
+            while True:
+                simulator = self._start(plan, number, losses, keep_trace, analytic, recorded)
+                skipping = None
+                if isinstance(simulator, genie_core.Simulator) and may_skip:
+                    skipping = genie_core.Recurrence(simulator)
+                    if episodes is not None:
+                        episodes.attach(simulator)
+                stopped = watch.play(
+                    simulator, iteration, place, len(iterations), None if skipping is None else skipping.run
+                )
+                if episodes is None or not isinstance(simulator, genie_core.Simulator):
+                    break
+                if stopped is not None:
+                    episodes.stop()
+                if stopped is not None or not episodes.begins_again(simulator):
+                    break
             if skipping is not None:
-                skipped = (skipped or Skipped()).plus(skipping)
+                skipped = (skipped or Skipped()).plus(skipping, episodes)
             counters["wall_s"] += time.perf_counter() - began
             if stopped is None and not simulator.done:
                 where = ""
@@ -310,6 +321,18 @@ class Twin:
             queue_pairs=queue_pairs,
             split=split,
             threads=self.threads,
+        )
+
+    def episodes(self, plan: Plan) -> genie_core.Episodes:
+        """Return what plays parts of a plan apart, for the simulators of one iteration."""
+        transport = self.fabric.transport
+        return genie_core.Episodes(
+            self._native,
+            self._config,
+            plan.native,
+            self.host_of_rank,
+            queue_pairs=transport.queue_pairs or 1,
+            split=transport.split or False,
         )
 
     def _deadlock(self, simulator: genie_core.Simulator) -> str:

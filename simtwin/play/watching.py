@@ -44,6 +44,11 @@ class Watch:
     begins: Callable[[str], None] | None = None
     verifies_skips: bool = False  # play all packets too, and compare
 
+    @property
+    def plays_to_the_end(self) -> bool:
+        """Whether nothing is to be seen before the end: neither samples nor a stop at a time."""
+        return self.series is None and self.stop_after_ps is None
+
     def play(
         self,
         simulator: Simulator,

@@ -41,7 +41,7 @@ bool Hosts::handle(Process& process, std::uint32_t source) {
   if (source < rank_source_) {
     wake(process, nics_.find(source - nic_source_));
   } else if (source < timer_source_) {
-    ranks_.handle(process, static_cast<std::int32_t>(source - rank_source_), *this);
+    return ranks_.handle(process, static_cast<std::int32_t>(source - rank_source_), *this);
   } else {
     const std::uint32_t id = source - timer_source_;
     Sink sink{*this, process, id};

@@ -29,6 +29,22 @@ void RankDriver::make_ready(Process& process, std::int32_t rank, const Completio
   ready_[index(rank)].push_back(completion);
 }
 
+// True if the operation is not to be performed: it is held, or only tells.
+bool RankDriver::take_start(const Process& process, std::int32_t rank, const Operation& operation) {
+  const bool is_message = operation.type == Operation::Type::kSend;
+  if (is_message && !Walker::is_of_node(operation.handle)) return false;
+  const Walker::Play play = walkers_[index(rank)].play_of(static_cast<std::int32_t>(operation.handle >> 32));
+  if (play == Walker::Play::kOwn) return false;
+  const bool is_held = play == Walker::Play::kHeld;
+  starts_.push_back({.time = process.now,
+                     .rank = rank,
+                     .operation = operation,
+                     .kind = is_held ? RankStart::Kind::kHeld : RankStart::Kind::kTold,
+                     .is_by_timer = process.played_at != process.now &&
+                                    (process.source >= first_source_ || process.now == 0)});
+  return is_held || !is_message;
+}
+
 void RankDriver::advance(Process& process, std::int32_t rank) {
   std::vector<Completion>& ready = ready_[index(rank)];
   assert(!ready.empty());
@@ -36,6 +52,9 @@ void RankDriver::advance(Process& process, std::int32_t rank) {
   process.operations.clear();
   walker.advance(process.now, ready, process.operations);
   ready.clear();
+  if (!end_links_.empty()) [[unlikely]]
+    end_links_[index(rank)].resize(walker.end_order().size(),
+                                   process.source < first_source_ ? process.source : kNoLink);
   if (!walker.error().empty()) process.errors.push_back(walker.error());
 }
 

@@ -15,6 +15,15 @@
 
 namespace genie::twin {
 
+// A rank begins a collective or a message of its plan.
+struct RankStart {
+  TimePs time = 0;
+  std::int32_t rank = 0;
+  Operation operation;  // kMeet, kBegin or kSend
+  enum class Kind : std::uint8_t { kHeld, kTold, kWake } kind = Kind::kWake;
+  bool is_by_timer = true;  // and not by the end of what was held
+};
+
 class RankDriver {
  public:
   RankDriver(const Network& network, const SharedPlan& shared, const std::vector<const RankPlan*>& plans,
@@ -28,6 +37,42 @@ class RankDriver {
     schedule_ = &schedule;
     first_source_ = first_source;
   }
+
+  Walker& walker(std::int32_t rank) { return walkers_[index(rank)]; }
+  // From now on it keeps the starts of what walkers hold or tell. One thread plays.
+  void keep_starts() { keeps_starts_ = true; }
+  bool has_starts() const { return !starts_.empty(); }
+  std::vector<RankStart> take_starts() { return std::exchange(starts_, {}); }
+  // A rank hears at `time` of the end of what was held, unless the forecast is taken back before.
+  // `link`: by which the packet comes that ends it; kNoLink: a timer does.
+  static constexpr std::uint32_t kNoLink = ~std::uint32_t{0};
+  void finish_held(std::int32_t rank, TimePs time, const Completion& completion, std::uint32_t forecast,
+                   std::uint32_t link) {
+    events_of(rank).add_played(time, completion, forecast, link);
+    schedule_->set_afar(first_source_ + static_cast<std::uint32_t>(rank), events_of(rank).next_time());
+  }
+  // A start of kind kWake at `time`.
+  void wake(std::int32_t rank, TimePs time) {
+    events_of(rank).add_wake(time);
+    schedule_->set_afar(first_source_ + static_cast<std::uint32_t>(rank), events_of(rank).next_time());
+  }
+  std::uint32_t make_forecast() {
+    taken_back_.push_back(0);
+    return static_cast<std::uint32_t>(taken_back_.size()) - 1;
+  }
+  void take_back(std::uint32_t forecast) { taken_back_[forecast] = 1; }
+  // For an episode. Rows of nodes, by rank, beside whose start nothing may come at one instant. Keeps the
+  // links by which packets come that end nodes, in the order of the ends; kNoLink: a timer ends it.
+  void watch(std::vector<std::vector<std::uint8_t>> starts) {
+    watched_starts_ = std::move(starts);
+    end_links_.resize(walkers_.size());
+    for (Walker& walker : walkers_) walker.keep_end_order();
+  }
+  const std::vector<std::uint32_t>& end_links(std::int32_t rank) const { return end_links_[index(rank)]; }
+  // An end of what was held, and something else, came to a rank's process at one instant: their order is not
+  // known.
+  bool has_tie() const { return has_tie_; }
+  void set_tie() { has_tie_ = true; }
 
   // A rank's message has come or has been acknowledged.
   void deliver(Process& process, std::int32_t rank, const Completion& completion);
@@ -71,17 +116,26 @@ class RankDriver {
     walkers_[index(rank)].begin(0, process.operations);
     perform(process, rank, messages);
   }
-  // All events of a rank that are due.
+  // All events of a rank that are due; false where nothing has happened.
   template <class Messages>
-  void handle(Process& process, std::int32_t rank, Messages& messages) {
+  bool handle(Process& process, std::int32_t rank, Messages& messages) {
     RankEvents& events = events_of(rank);
+    // Ends that were played apart come first, by link. Timers do not say so: nothing may come beside them.
+    std::uint32_t count = 0;
+    bool is_alone = false;
     while (events.next_time() <= process.now) {
       const RankEvents::Event event = events.pop();
+      ++count;
       switch (event.kind) {
-        case RankEvents::Kind::kSleep:
+        case RankEvents::Kind::kSleep: {
           make_ready(process, rank,
                      {.type = Completion::Type::kTimer, .handle = event.order, .time = process.now});
+          if (is_watched_start(rank, event.order)) {
+            process.played_at = process.now;
+            is_alone = true;
+          }
           break;
+        }
         case RankEvents::Kind::kCompletion:
           make_ready(process, rank, events.take_completion(event));
           break;
@@ -94,9 +148,28 @@ class RankDriver {
         case RankEvents::Kind::kNotification:
           messages.notify(process, event.place);
           break;
+        case RankEvents::Kind::kWake:
+          starts_.push_back(
+              {.time = process.now, .rank = rank, .operation = {}, .kind = RankStart::Kind::kWake});
+          --count;
+          break;
+        case RankEvents::Kind::kPlayed: {
+          const RankEvents::Played played = events.take_played(event);
+          if (taken_back_[played.forecast] != 0) {
+            --count;
+            break;
+          }
+          make_ready(process, rank, played.completion);
+          process.played_at = process.now;
+          is_alone |= played.link == kNoLink;
+          break;
+        }
       }
     }
+    if (is_alone && count > 1) [[unlikely]]
+      set_tie();
     set_event(rank);
+    return count > 0;
   }
   // The walkers of a process take the completions of this instant.
   template <class Messages>
@@ -116,12 +189,19 @@ class RankDriver {
   }
   void make_ready(Process& process, std::int32_t rank, const Completion& completion);
   void advance(Process& process, std::int32_t rank);
+  bool is_watched_start(std::int32_t rank, std::uint64_t handle) const {
+    return !watched_starts_.empty() && Walker::is_of_node(handle) &&
+           watched_starts_[index(rank)][handle >> 32] != 0;
+  }
+  bool take_start(const Process& process, std::int32_t rank, const Operation& operation);
   template <class Messages>
   void perform(Process& process, std::int32_t rank, Messages& messages) {
     for (const Operation& operation : process.operations) {
       if (operation.type == Operation::Type::kTimer) {
         events_of(rank).add_sleep(operation.at, operation.handle);
         set_event(rank);
+      } else if (keeps_starts_ && take_start(process, rank, operation)) {
+        continue;
       } else if (network_->doorbell_latency > 0) {
         events_of(rank).add_post(process.now + network_->doorbell_latency, operation);
         set_event(rank);
@@ -138,6 +218,11 @@ class RankDriver {
   std::vector<Walker> walkers_;
   std::vector<std::vector<Completion>> ready_;  // of each rank, for its walker at this instant
   std::vector<RankEvents> events_;              // of each rank
+  bool keeps_starts_ = false, has_tie_ = false;
+  std::vector<std::vector<std::uint8_t>> watched_starts_;  // by rank and row; empty: none
+  std::vector<std::uint8_t> taken_back_;                   // by forecast
+  std::vector<std::vector<std::uint32_t>> end_links_;      // by rank
+  std::vector<RankStart> starts_;
   std::int32_t watched_ = -1;
   std::vector<TimePs> seen_;  // by the watched rank
 };

@@ -5,7 +5,8 @@ namespace genie::twin {
 void RankEvents::fold(Fold& fold) {
   std::sort(heap_.begin(), heap_.end(), [](const Event& a, const Event& b) { return b < a; });
   for (Event& event : heap_) {
-    if (event.kind == Kind::kSleep && Walker::is_of_node(event.order)) {
+    if (event.kind == Kind::kPlayed || event.kind == Kind::kWake ||
+        (event.kind == Kind::kSleep && Walker::is_of_node(event.order))) {
       fold.horizon(event.time);
       continue;
     }

@@ -15,7 +15,7 @@ namespace genie::twin {
 class RankEvents {
  public:
   // Of equal times sleeps come first, by node; then the others by kind, each in the order in which they came.
-  enum class Kind : std::uint8_t { kSleep, kCompletion, kPost, kNotification, kSend };
+  enum class Kind : std::uint8_t { kPlayed, kSleep, kCompletion, kPost, kNotification, kSend, kWake };
   struct Event {
     TimePs time = 0;
     Kind kind = Kind::kSleep;
@@ -36,6 +36,18 @@ class RankEvents {
   void add_completion(TimePs time, const Completion& completion) {
     add_later(time, Kind::kCompletion, keep({.completion = completion, .operation = {}}));
   }
+  // A part of an episode that has been played apart is over.
+  void add_wake(TimePs time) { add_later(time, Kind::kWake, 0); }
+  struct Played {
+    Completion completion;
+    std::uint32_t forecast = 0, link = 0;
+  };
+  void add_played(TimePs time, const Completion& completion, std::uint32_t forecast, std::uint32_t link) {
+    add({.time = time,
+         .kind = Kind::kPlayed,
+         .order = std::uint64_t{link} << 32 | (++order_ & 0xFFFFFFFFu),
+         .place = keep({.completion = completion, .operation = {.tag = forecast}})});
+  }
   void add_post(TimePs time, const Operation& operation) {
     add_later(time, Kind::kPost, keep({.completion = {}, .operation = operation}));
   }
@@ -53,6 +65,12 @@ class RankEvents {
     return first;
   }
   // Takes the completion or operation that a popped event delayed, once.
+  Played take_played(const Event& event) {
+    assert(event.kind == Kind::kPlayed);
+    unused_.push_back(event.place);
+    return {delayed_[event.place].completion, delayed_[event.place].operation.tag,
+            static_cast<std::uint32_t>(event.order >> 32)};
+  }
   Completion take_completion(const Event& event) {
     assert(event.kind == Kind::kCompletion);
     unused_.push_back(event.place);

@@ -139,6 +139,8 @@ void AnalyticSimulator::perform(std::int32_t rank) {
       case Operation::Type::kMeet:
         meet(rank, operation);
         break;
+      case Operation::Type::kBegin:
+        break;
     }
   }
 }

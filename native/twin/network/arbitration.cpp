@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <tuple>
 
 #include "core/mix.hpp"
 
@@ -12,7 +13,7 @@ namespace genie::twin {
 // let go those meet by chance that did not come together before: the seed draws who is first.
 [[gnu::noinline]] std::size_t InputOrder::take_turns(ArrivalBatch& batch, std::size_t first,
                                                      std::size_t count, unsigned number_bits,
-                                                     std::uint64_t seed) {
+                                                     std::uint64_t seed, TimePs begin) {
   std::uint64_t* const keys = batch.keys.data();
   assert(first < count && count <= batch.arrivals.size());
   const std::uint64_t number_mask = (std::uint64_t{1} << number_bits) - 1;
@@ -27,8 +28,13 @@ namespace genie::twin {
     paced += arrival.packet->paced;
     turns.push_back(turn);
   }
-  if (!in_order) {
+  if (keeps_services()) [[unlikely]] {
+    take_kept_turns(batch, number_mask, begin + static_cast<TimePs>(keys[first] >> number_bits));
+    in_order = false;
+  } else if (!in_order) {
     std::sort(turns.begin(), turns.end());
+  }
+  if (!in_order) {
     for (std::size_t at = 0; at < turns.size(); ++at) keys[first + at] = turns[at].key;
   }
   if (paced > 1) [[unlikely]]
@@ -36,6 +42,35 @@ namespace genie::twin {
   const std::uint64_t after = clock_ + turns.size();
   for (const Contender& turn : turns) met_[batch.arrivals[turn.key & number_mask].input] = after;
   return end;
+}
+
+// By the kept services. Where the order of two is not known, it is not known from now on. That matters where
+// two go on by one port.
+[[gnu::noinline]] bool InputOrder::take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask,
+                                                   TimePs now) {
+  const auto input_of = [&](const Contender& turn) { return batch.arrivals[turn.key & number_mask].input; };
+  const auto key_of = [&](const Contender& turn) {
+    const Service& own = services_[input_of(turn)];
+    return std::tuple(own.time, own.order, turn.key);
+  };
+  std::ranges::sort(batch.turns, {}, key_of);
+  bool is_known = true;
+  for (std::size_t at = 1; at < batch.turns.size(); ++at) {
+    const Service &one = services_[input_of(batch.turns[at - 1])],
+                  &next = services_[input_of(batch.turns[at])];
+    is_known &= one.time < next.time || one.mark == next.mark;
+  }
+  if (!is_known) {
+    batch.onward.clear();
+    for (const Contender& turn : batch.turns)
+      batch.onward.push_back(batch.arrivals[turn.key & number_mask].next);
+    std::sort(batch.onward.begin(), batch.onward.end());
+    batch.has_doubtful_turn |= std::ranges::adjacent_find(batch.onward) != batch.onward.end();
+  }
+  std::uint64_t order = clock_;
+  for (const Contender& turn : batch.turns)
+    services_[input_of(turn)] = {now, ++order, is_known ? 0 : make_mark()};
+  return is_known;
 }
 
 // Among the packets of one instant that a rate has let go; those of one meeting keep their order. Only where
@@ -56,7 +91,7 @@ namespace genie::twin {
     drawn.push_back({mixed(seed ^ mixed(own ^ meeting(arrival_of(key).input))), place});
   }
   if (std::ranges::any_of(drawn, [&](const Contender& it) { return it.rank != drawn.front().rank; }))
-    ++drawn_;
+    batch.has_drawn = ++drawn_ > 0;
   std::sort(drawn.begin(), drawn.end());
   auto next = drawn.begin();
   for (std::size_t place = first; place < end; ++place) {
@@ -80,6 +115,9 @@ void InputOrder::fold(Fold& fold) {
   for (std::uint32_t input = 0; input < links.size(); ++input) {
     fold.total(served_[input]);
     fold.total(met_[input]);
+    if (!keeps_services()) continue;
+    fold.latest(services_[input].time);
+    fold.total(services_[input].order);
   }
 }
 

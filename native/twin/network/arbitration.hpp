@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/fold.hpp"
+#include "core/time.hpp"
 #include "twin/port/packet.hpp"
 
 namespace genie::twin {
@@ -35,6 +36,9 @@ struct alignas(64) ArrivalBatch {
   std::vector<Arrival> arrivals;
   std::vector<Contender> turns, drawn;  // of one instant
   std::array<std::uint32_t, (1u << kBucketBits) + 1> places{};
+  std::vector<std::uint32_t> onward;  // ports of one instant
+  bool has_doubtful_turn = false;     // turns have mattered where the order of inputs is not known
+  bool has_drawn = false;             // turns
 
   void make_room(std::size_t count) {
     if (count <= arrivals.size()) [[likely]]
@@ -58,10 +62,29 @@ class alignas(64) InputOrder {
     met_.push_back(0);
   }
   void serve(std::uint32_t input) { served_[input] = ++clock_; }
+
+  // The latest service of an input. Packets that are played apart pass inputs beside others that the switch
+  // serves. Of two services at one instant the order is known where their marks are equal.
+  struct Service {
+    TimePs time = kLongAgo;
+    std::uint64_t order = 0;  // of those with one mark
+    std::uint32_t mark = 0;
+  };
+  static constexpr TimePs kLongAgo = -kNever;
+  // Keeps times and marks from now on, and turns go by them.
+  void keep_services() { services_.resize(links.size()); }
+  bool keeps_services() const { return !services_.empty(); }
+  const Service& service_of(std::uint32_t input) const { return services_[input]; }
+  void set_service(std::uint32_t input, const Service& service) { services_[input] = service; }
+  static constexpr std::uint32_t kMarks = 1u << 31;  // those from here on are its own
+  std::uint32_t make_mark() { return ++latest_mark_; }
+  // An input is served alone.
+  void serve_alone(std::uint32_t input, TimePs now) { services_[input] = {now, ++clock_, 0}; }
+
   // Puts the keys of one instant, from the place `first` on, into the order of their turns. The bits of a key
   // above `number_bits` are its time, those below the number of its arrival. Returns the place after them.
   std::size_t take_turns(ArrivalBatch& batch, std::size_t first, std::size_t count, unsigned number_bits,
-                         std::uint64_t seed);
+                         std::uint64_t seed, TimePs begin = 0);
 
   // Turns depend on the order of the inputs alone.
   void fold(Fold& fold);
@@ -69,13 +92,16 @@ class alignas(64) InputOrder {
  private:
   // Equal for those that came together when they came last.
   std::uint64_t meeting(std::uint32_t input) const { return std::max(served_[input], met_[input]); }
+  bool take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask, TimePs now);
   void draw_turns(ArrivalBatch& batch, std::size_t first, std::size_t end, std::uint64_t number_mask,
                   std::uint64_t seed);
 
   std::vector<std::uint64_t> served_;  // by input: the clock after its last arrival
   std::vector<std::uint64_t> met_;     // and after the last instant at which it came with others
   std::uint64_t clock_ = 0;            // arrivals ever
-  std::uint64_t drawn_ = 0;            // meetings that a draw has put in order
+  std::vector<Service> services_;      // by input, where they are kept
+  std::uint32_t latest_mark_ = kMarks;
+  std::uint64_t drawn_ = 0;  // meetings that a draw has put in order
 };
 
 }  // namespace genie::twin

@@ -293,4 +293,25 @@ std::uint32_t Links::choose(Packet& packet, std::uint32_t ingress, TimePs now) {
   });
 }
 
+// A switch may send on what it has only the header of if it never runs dry: no port that it sends by may be
+// faster than the link it came by, neither as it is built, which the windows' length rests on, nor now, and
+// none has a token bucket, from which a packet leaves at once.
+void Links::set_cut_through(std::uint32_t number) {
+  Port& port = ports_[number];
+  port.clear(Port::kCutThrough);
+  if (!network_->cut_through || port.to_host || number >= network_->link_rate_bps.size()) return;
+  const std::vector<std::uint32_t>& ports = ports_of_node_[index(targets_[number])];
+  const std::vector<std::int64_t>& built = network_->link_rate_bps;
+  const bool fits = std::all_of(ports.begin(), ports.end(), [&](std::uint32_t own) {
+    return built[own] > 0 && built[own] <= built[number] && ports_[own].rate_bps <= port.rate_bps &&
+           network_->link_burst_bytes[own] == 0;
+  });
+  if (fits) port.set(Port::kCutThrough);
+}
+
+// When the header of a packet that starts at `at` and takes `time` is dealt with.
+TimePs Links::header_arrival(const Port& port, TimePs at, TimePs time) const {
+  return at + std::min(time, serialisation(port, kHeaderBytes)) + port.delay;
+}
+
 }  // namespace genie::twin

@@ -149,6 +149,26 @@ class Links {
   TelemetryPool& telemetry() { return telemetry_; }
   void fold(Fold& fold, const PacketBases& bases);
 
+  // Packets that were played apart have passed a link: how many, and their longest queue.
+  void add_played(std::uint32_t link, const LinkCounters& counters);
+  // The latest service of a link's input at its switch; see InputOrder.
+  void keep_services();
+  InputOrder::Service service_of(std::uint32_t link) const;
+  void set_service(std::uint32_t link, const InputOrder::Service& service);
+  std::uint32_t make_service_mark(std::uint32_t link);
+  // Turns have mattered where the order of a switch's inputs is not known.
+  bool has_doubtful_turn() const;
+  // The seed has put packets that came together in order; it has drawn on a link whether to mark.
+  bool has_drawn_turn() const;
+  bool has_drawn_mark(std::uint32_t link) const { return marker_.has_drawn(link); }
+  SharedBuffers& buffers() { return buffers_; }
+  // Nothing is on its way over a link or waits for it; when it is free.
+  bool is_empty(std::uint32_t link) const {
+    const Port& port = ports_[link];
+    return port.flying == 0 && port.waiting == 0 && port.paused == 0;
+  }
+  TimePs free_at(std::uint32_t link) const { return ports_[link].free; }
+
  private:
   static constexpr std::uint32_t kNowhere = kPauseFrame - 2;  // in place of a link: no way is left
 
@@ -350,6 +370,7 @@ class Links {
   std::vector<DeficitRoundRobin> round_robins_;      // by link, of the weighted classes
   std::vector<std::vector<std::uint32_t>> waiting_;  // by process: links with packets that wait
   std::vector<InputOrder> inputs_;                   // by process
+  std::vector<std::uint32_t> input_of_link_;         // among those of its target, where services are kept
   std::vector<ArrivalBatch> batches_;                // by thread
   std::vector<RingArena> arenas_;                    // by thread
   Mailboxes mailboxes_;

@@ -42,6 +42,16 @@ class SharedBuffers {
     take(pool, use, wire_bytes);
     return true;
   }
+  // Room for packets that are played apart, while they are: it counts as used. One input may take all of it.
+  // True if none of these come near a threshold.
+  bool reserve(std::int32_t node, std::int64_t bytes);
+  void give_back(std::int32_t node, std::int64_t bytes) {
+    pools_[index(node)].used_bytes -= bytes;
+    pools_[index(node)].reserved_bytes -= bytes;
+  }
+  // A packet has been near a threshold of a switch; of one with reserved room.
+  bool was_near() const { return was_near_; }
+  bool was_near_reserved() const { return was_near_reserved_; }
   // Asks early for what the packets of a link and priority will take.
   void fetch(std::uint32_t ingress, std::uint32_t priority) const {
     __builtin_prefetch(&use_of(ingress, priority), 1);
@@ -78,7 +88,8 @@ class SharedBuffers {
   struct alignas(64) Pool {         // of a switch
     std::int64_t shared_bytes = 0;  // for all; 0: no shared buffer
     std::int64_t used_bytes = 0;    // of it
-    std::uint32_t pausing = 0;      // (ingress, priority) that have been told to pause
+    std::int64_t reserved_bytes = 0, most_reserved_bytes = 0;
+    std::uint32_t pausing = 0;  // (ingress, priority) that have been told to pause
   };
   struct Use {  // by link and priority: what has come by it and waits in its target
     std::int64_t bytes = 0, headroom_bytes = 0;
@@ -111,6 +122,7 @@ class SharedBuffers {
   std::vector<Pool> pools_;                          // by node
   std::vector<Use, HugeAllocator<Use>> uses_;        // by link and priority
   std::vector<TimePs> paused_ps_;                    // by link
+  bool was_near_ = false, was_near_reserved_ = false;
 };
 
 }  // namespace genie::twin

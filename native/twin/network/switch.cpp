@@ -45,11 +45,13 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
         queue->fetch(queue->flying + queue->waiting);
     }
     if (place >= settled && place + 1 < count && (keys[place] ^ keys[place + 1]) <= number_mask)
-      settled = inputs.take_turns(batch, place, count, number_bits, seed_);
+      settled = inputs.take_turns(batch, place, count, number_bits, seed_, begin);
     const TimePs now = begin + static_cast<TimePs>(keys[place] >> number_bits);
     const Arrival& arrival = arrival_at(place);
     const std::uint32_t link = inputs.links[arrival.input];
     inputs.serve(arrival.input);
+    if (inputs.keeps_services() && place >= settled) [[unlikely]]
+      inputs.serve_alone(arrival.input, now);
     starts_before(now);
     std::uint32_t onward = arrival.next;
     if (arrival.queue == nullptr) [[unlikely]] {

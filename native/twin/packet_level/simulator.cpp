@@ -47,7 +47,7 @@ bool Simulator::run(std::uint64_t events, TimePs until) {
     others.emplace_back([this, thread, events, until] { WindowLoop(*this, thread, events, until).run(); });
   WindowLoop(*this, 0, events, until).run();
   for (std::thread& other : others) other.join();
-  return !reached_ && !failed_;
+  return !reached_ && !failed_ && !abandoned_;
 }
 
 // A process's events before `end`, at most about so many.
@@ -63,7 +63,7 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
   std::uint64_t count = 0;
   for (; tree.next_time() < end && count < most && process.errors.empty(); ++count) {
     const TimePs before = std::exchange(process.now, tree.next_time());
-    const std::uint32_t at = tree.next_source(), source = sources[at];
+    const std::uint32_t at = tree.next_source(), source = process.source = sources[at];
     if (source < links_.links()) {
       Hosts::Arrivals arrivals{hosts_, process};
       links_.arrive(source, process.now, tree, at, arrivals);
@@ -71,12 +71,21 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
       links_.starts(source - links_.links(), process.now);
     } else if (!hosts_.handle(process, source)) {
       process.now = before;  // nothing has happened
+    } else if (process.played_at == process.now && (before == process.now || tree.next_time() == process.now))
+        [[unlikely]] {
+      hosts_.ranks().set_tie();
     }
     hosts_.walk(process);
   }
   process.events += count;
   schedule_.rest(number, links_.finish(number, std::min(end, tree.next_time())));
   return count;
+}
+
+// Ranks have begun what they hold, or are to tell.
+void Simulator::tell_starts() {
+  if (listener_ == nullptr || come_to_ == kNever || !hosts_.ranks().has_starts()) return;
+  listener_->began(hosts_.ranks().take_starts(), come_to_);
 }
 
 // Makes the changes of the network until `now`, while everything stands at that time.

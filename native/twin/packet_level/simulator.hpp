@@ -1,6 +1,7 @@
 // The packet level: hosts on simulated links, under the virtual clock. Composes the owners of its parts, and
 // plays their events.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -24,6 +25,14 @@ namespace genie::twin {
 
 class Simulator {
  public:
+  // Plays apart what ranks hold, and hears of what they begin.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // All have come to `now` or less; starts are in no order.
+    virtual void began(std::vector<RankStart> starts, TimePs now) = 0;
+  };
+
   Simulator(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
             const std::vector<const RankPlan*>& plans, std::vector<std::int32_t> host_of_rank,
             std::uint64_t seed, const roce::SpreadConfig& spread = {}, std::uint32_t threads = 1);
@@ -44,7 +53,7 @@ class Simulator {
   // come to that time, or something failed.
   bool run(std::uint64_t events, TimePs until = kNever);
   // No events are left at all, or something failed.
-  bool over() const { return over_ || failed_; }
+  bool over() const { return over_ || failed_ || abandoned_; }
   // Between two calls of run nothing happens before that.
   TimePs next();
   // Keeps what links and pairs have come to at `time`, to which run has brought all; how many rows there are.
@@ -62,6 +71,22 @@ class Simulator {
   }
   // A shift of the state has skipped `by` until `now`.
   void move(TimePs by, TimePs now);
+  // Before start, with one thread. The listener lives as long.
+  void set_listener(Listener& listener) {
+    listener_ = &listener;
+    hosts_.ranks().keep_starts();
+  }
+  // Results of packets that were played apart.
+  void add_played_until(TimePs time) { played_until_ = std::max(played_until_, time); }
+  void add_played(std::int32_t rank, const roce::QueuePairCounters& counters, std::uint64_t data_packets);
+  // Ends the run: what was played apart does not fit.
+  void abandon() { abandoned_ = true; }
+  bool is_abandoned() const { return abandoned_; }
+  bool is_failed() const { return failed_; }
+  Links& links() { return links_; }
+  // Each node is a process of its own.
+  bool is_divided() const { return processes_.count() == static_cast<std::uint32_t>(network_->nodes); }
+  TimePs window_ps() const { return schedule_.window_ps(); }
   // The next change of the network; kNever: none is left.
   TimePs next_change_time() const {
     return next_change_ < network_->changes.size() ? network_->changes[next_change_].time : kNever;
@@ -71,6 +96,7 @@ class Simulator {
   bool done() const;
   // Share of the packets of the plan's messages that have been sent: 0 to 1.
   double share_done();
+  std::uint64_t planned_packets() { return planned_.total(); }
   // Failures, or what ranks wait for, one line each; empty when all is done.
   std::vector<std::string> problems() const;
   // Links that are down on the ways of connections that gave up.
@@ -93,6 +119,7 @@ class Simulator {
   void plan_sources();
   std::uint64_t play(std::uint32_t number, TimePs end, std::uint64_t most);
   void apply_changes(TimePs now);
+  void tell_starts();
 
   const Network* network_;
   Schedule schedule_;
@@ -106,6 +133,12 @@ class Simulator {
   std::size_t next_change_ = 0;  // of the network's
   bool failed_ = false, over_ = false, too_long_ = false;
   bool reached_ = false;  // the time until which it was to run
+  bool abandoned_ = false;
+  Listener* listener_ = nullptr;
+  TimePs come_to_ = 0;                           // to which all have come; kNever: only some have
+  std::vector<roce::QueuePairCounters> played_;  // apart, by rank
+  std::uint64_t played_packets_ = 0;
+  TimePs played_until_ = 0;
   std::unique_ptr<Sampler> sampler_;
   PlannedPackets planned_;
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/index.hpp"
 #include "twin/packet_level/simulator.hpp"
 
 namespace genie::twin {
@@ -29,7 +30,7 @@ std::vector<std::string> Simulator::problems() const {
 }
 
 TimePs Simulator::now() const {
-  TimePs latest = 0;
+  TimePs latest = played_until_;
   for (const Process& process : processes_) latest = std::max(latest, process.now);
   return latest;
 }
@@ -41,7 +42,7 @@ std::uint64_t Simulator::events() const {
 }
 
 std::uint64_t Simulator::data_packets() const {
-  std::uint64_t sum = 0;
+  std::uint64_t sum = played_packets_;
   for (const Process& process : processes_) sum += process.data_packets;
   return sum;
 }
@@ -69,9 +70,16 @@ std::vector<std::uint32_t> Simulator::dead_links() const {
   return dead;
 }
 
+void Simulator::add_played(std::int32_t rank, const roce::QueuePairCounters& counters,
+                           std::uint64_t data_packets) {
+  if (played_.empty()) played_.resize(hosts_.ranks().ranks());
+  played_[index(rank)] += counters;
+  played_packets_ += data_packets;
+}
+
 roce::QueuePairCounters Simulator::totals(std::int32_t rank) const {
   const QueuePairs& queue_pairs = hosts_.queue_pairs();
-  roce::QueuePairCounters sum;
+  roce::QueuePairCounters sum = played_.empty() ? roce::QueuePairCounters{} : played_[index(rank)];
   for (std::uint32_t id = 0; id < queue_pairs.size(); ++id) {
     if (queue_pairs[id].rank == rank) sum += queue_pairs[id].queue_pair.counters();
   }

@@ -20,6 +20,7 @@ Simulator::WindowLoop::WindowLoop(Simulator& simulator, std::uint32_t thread, st
 
 void Simulator::WindowLoop::run() {
   while (true) {
+    if (is_first()) simulator_.tell_starts();
     receive_mail();
     const Round round = exchange_standings();
     if (is_first()) record_outcome(round);
@@ -27,7 +28,8 @@ void Simulator::WindowLoop::run() {
     calendar_.enter(round.window);
     const TimePs end = calendar_.end_of(round.window), stop = std::min(end, until_);
     const bool in_time = apply_changes(round.window, stop);
-    if (in_time && stop == end) play(round.window);
+    if (is_first()) simulator_.come_to_ = kNever;
+    if (in_time && stop == end && play(round.window) && is_first()) simulator_.come_to_ = played_until_;
     if (in_time && stop < end && come_to(round.window, stop)) return record_arrival();
     standings_.meet();
   }
@@ -59,7 +61,8 @@ void Simulator::WindowLoop::record_outcome(const Round& round) {
 
 // True if the run ends before this window.
 bool Simulator::WindowLoop::is_last(const Round& round) const {
-  return round.window > last_window_ || round.failed || round.is_late || round.events >= events_max_;
+  return simulator_.abandoned_ || round.window > last_window_ || round.failed || round.is_late ||
+         round.events >= events_max_;
 }
 
 // Changes of the network part a window: all come to their time, then one thread makes them. False where some
@@ -87,14 +90,15 @@ bool Simulator::WindowLoop::come_to(std::uint64_t window, TimePs time) {
 }
 
 // The rest of a window, and of the one after it where one thread may play both at once.
-void Simulator::WindowLoop::play(std::uint64_t window) {
+bool Simulator::WindowLoop::play(std::uint64_t window) {
   const TimePs both = calendar_.end_of(window + 1);
   if (standings_.is_alone() && simulator_.turns_.size() > 2 && both <= until_ &&
       simulator_.next_change_time() >= both) {
-    play_two(window);
-  } else {
-    play_until(window, calendar_.end_of(window));
+    played_until_ = both;
+    return play_two(window);
   }
+  played_until_ = calendar_.end_of(window);
+  return play_until(window, played_until_);
 }
 
 // False where the limit of events has kept some from coming to that time.
@@ -107,18 +111,19 @@ bool Simulator::WindowLoop::play_until(std::uint64_t window, TimePs time) {
 // An effect of a region reaches others in the second window after it at the earliest: switches are between
 // them. So each region plays both windows while its state is near, when those switches have played the first,
 // and they play the second after it.
-void Simulator::WindowLoop::play_two(std::uint64_t window) {
+bool Simulator::WindowLoop::play_two(std::uint64_t window) {
   bool in_time = true;
   for (const Turn& turn : simulator_.turns_) {
     assert(turn.window < 2);
     if (turn.window == 0) {
       in_time &= play_part(window, turn.first, turn.end, calendar_.end_of(window));
     } else if (in_time) {
-      play_part(window + 1, turn.first, turn.end, calendar_.end_of(window + 1));
+      in_time &= play_part(window + 1, turn.first, turn.end, calendar_.end_of(window + 1));
     }
   }
   calendar_.leave(window);
   calendar_.leave(window + 1);
+  return in_time;
 }
 
 bool Simulator::WindowLoop::play_part(std::uint64_t window, std::uint32_t first, std::uint32_t end,
@@ -137,6 +142,8 @@ bool Simulator::WindowLoop::play_part(std::uint64_t window, std::uint32_t first,
 void Simulator::WindowLoop::record_arrival() {
   if (!is_first()) return;
   simulator_.reached_ = true;
+  simulator_.come_to_ = until_;
+  simulator_.tell_starts();
   simulator_.failed_ |= standings_.any_failed();
 }
 

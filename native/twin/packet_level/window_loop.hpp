@@ -27,9 +27,9 @@ class Simulator::WindowLoop {
   bool is_last(const Round& round) const;
   bool apply_changes(std::uint64_t window, TimePs stop);
   bool come_to(std::uint64_t window, TimePs time);
-  void play(std::uint64_t window);
+  bool play(std::uint64_t window);
   bool play_until(std::uint64_t window, TimePs time);
-  void play_two(std::uint64_t window);
+  bool play_two(std::uint64_t window);
   bool play_part(std::uint64_t window, std::uint32_t first, std::uint32_t end, TimePs time);
   void record_arrival();
 
@@ -40,6 +40,7 @@ class Simulator::WindowLoop {
   std::uint32_t thread_;
   std::uint64_t events_max_;
   TimePs until_;
+  TimePs played_until_ = 0;    // the end of the latest window
   std::uint64_t last_window_;  // that begins before `until`
   std::uint64_t events_ = 0;   // that this thread has handled
   bool failed_;                // a process of this thread

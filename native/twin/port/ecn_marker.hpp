@@ -32,6 +32,7 @@ class EcnMarker {
     return true;
   }
   std::uint64_t marked(std::uint32_t link) const { return link < states_.size() ? states_[link].marked : 0; }
+  bool has_drawn(std::uint32_t link) const { return link < states_.size() && states_[link].drawn > 0; }
   void fold(Fold& fold, std::uint32_t link) {
     if (link >= states_.size()) return;
     fold.rare(states_[link].drawn);

@@ -1,0 +1,121 @@
+"""Drawn jobs with many collectives and messages, of which level `packet+skip` plays parts apart."""
+
+from __future__ import annotations
+
+import random
+
+from common.skip_cases import GBPS, KIB, MIB, NS, US, SkipCase
+from genie.collectives.nccl.shape import NcclShape
+from genie.config.congestion import Dcqcn, NoControl
+from genie.config.units import Duration, Rate, Size
+from genie.plan.lowering import Lowering
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
+from simtwin.fabric.schema import (
+    Domain,
+    Ecn,
+    Fabric,
+    FatTree,
+    LeafSpine,
+    Link,
+    Pfc,
+    Priority,
+    RailOptimized,
+    SingleSwitch,
+    Switch,
+    Topology,
+    Transport,
+)
+
+OPERATIONS = (Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.ALL_TO_ALL, Op.BROADCAST)
+
+
+def draw_job(seed: int, size_factor: int = 1) -> SkipCase:
+    """Draw a job; the same for the same seed. `size_factor`: multiplies all sizes."""
+    draw = random.Random(seed)
+    topologies: list[tuple[Topology, int, int]] = [
+        (SingleSwitch(hosts=8), 4, 2),
+        (LeafSpine(leaves=4, spines=2, hosts_per_leaf=2), 4, 2),
+        (FatTree(k=4), 4, 4),
+        (RailOptimized(servers=4, rails=2, spines=2, domain=Domain(Rate(1600 * GBPS), Duration(25 * NS))), 4, 2),
+        (RailOptimized(servers=6, rails=4, spines=2, domain=Domain(Rate(2880 * GBPS), Duration(25 * NS))), 6, 4),
+    ]
+    topology, servers, server = draw.choice(topologies)
+    control = draw.choice([Dcqcn, NoControl])
+    has_pfc = draw.random() < 0.5
+    fabric = Fabric(
+        topology=topology,
+        link=Link(Rate(draw.choice([100, 400]) * GBPS), Duration(draw.choice([200 * NS, 500 * NS, 2 * US]))),
+        transport=Transport(ack_every_packets=draw.choice([1, 16])),
+        congestion=control(),
+        switch=Switch(shared_buffer=Size(draw.choice([6, 64]) * MIB) if has_pfc else None),
+        ecn=Ecn(minimum=Size(draw.choice([40, 4000]) * KIB), maximum=Size(8000 * KIB), probability=0.3),
+        pfc=Pfc() if has_pfc else None,
+        priority=Priority(data=3, control=draw.choice([3, 6])),
+    )
+    workload = _job(draw, servers, server, size_factor)
+    if draw.random() < 0.7:
+        lowering = Lowering(nccl=NcclShape(ranks_per_node=server, buffer_bytes=draw.choice([256 * KIB, 1 * MIB])))
+        wire = "nccl"
+    else:
+        credit, channels = draw.choice([True, False]), draw.choice([1, 2])
+        lowering, wire = Lowering(channels=channels, credit=credit), f"plain, {channels} channels, credit {credit}"
+    name = (
+        f"job {seed}: {servers} x {server} ranks on {type(topology).__name__}, {wire}, {control.__name__}, "
+        f"pfc {has_pfc}, {len(workload.ranks[0])} nodes"
+    )
+    return SkipCase(name, fabric, workload, lowering, 1, ())
+
+
+def _job(draw: random.Random, servers: int, server: int, size_factor: int) -> Workload:
+    """Steps of all ranks: compute, a collective in each server or across servers or among all, or messages."""
+    ranks = servers * server
+    groups = [Group(f"in{at}", tuple(range(at * server, (at + 1) * server))) for at in range(servers)]
+    groups += [Group(f"across{at}", tuple(range(at, ranks, server))) for at in range(server)]
+    groups.append(Group("all", tuple(range(ranks))))
+    even = draw.random() < 0.6  # all ranks compute for as long
+    steps = [
+        (
+            draw.choice(["in", "across", "across", "messages", "all"]),
+            draw.choice(OPERATIONS),
+            draw.choice([16, 64, 256, 1024, 4096]) * KIB * size_factor // 16 * 16,
+            draw.choice([0, 2_000, 20_000, 200_000]),
+            draw.random() < 0.25,  # it does not wait for the step before
+            draw.randrange(1, ranks),
+        )
+        for _ in range(draw.randrange(3, 9))
+    ] * draw.choice([1, 2, 3])
+    graphs: dict[int, RankGraph] = {}
+    for rank in range(ranks):
+        builder = RankBuilder(rank)
+        last: tuple[int, ...] = ()
+        number = 0
+        before: tuple[int, ...] = ()
+        for place, (where, op, size_bytes, compute_ns, is_beside, shift) in enumerate(steps):
+            own_ns = (
+                compute_ns if even else compute_ns + random.Random(place * 1000 + rank).randrange(compute_ns // 4 + 1)
+            )
+            after = before if is_beside else last
+            before = last
+            if own_ns > 0:
+                after = (builder.add(number, "compute", Kind.COMP, after, duration_ns=own_ns),)
+                number += 1
+            if where == "messages":
+                ends = [
+                    builder.add(number, "send", Kind.SEND, after, size_bytes=size_bytes, peer=(rank + shift) % ranks,
+                                tag=place),
+                    builder.add(number + 1, "recv", Kind.RECV, after, size_bytes=size_bytes,
+                                peer=(rank - shift) % ranks, tag=place),
+                ]  # fmt: skip
+                number += 2
+                last = tuple(ends)
+                continue
+            group = {"in": rank // server, "across": servers + rank % server, "all": servers + server}[where]
+            members = len(groups[group].ranks)
+            size = size_bytes // members * members
+            if op is Op.ALL_GATHER:
+                size //= members
+            last = (builder.add(number, "collective", Kind.COLL, after, size_bytes=size, op=op, group=group),)
+            number += 1
+        graphs[rank], _ = builder.finish()
+    return Workload("drawn", ranks, groups, graphs)

@@ -1,0 +1,76 @@
+// An episode: collectives and messages that overlap in time and share links, played in a simulator of their
+// own on their part of the network.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/time.hpp"
+#include "roce/queue_pair.hpp"
+#include "twin/fabric/network.hpp"
+#include "twin/network/link_counters.hpp"
+#include "walker/walker.hpp"
+
+namespace genie::twin {
+
+// The latest service of a link by the switch that it leads to.
+struct InputService {
+  std::uint32_t link = 0;
+  TimePs time = 0;
+  bool is_known = true;  // also beside others at the same time, where it comes in the order of the list
+  bool is_alone = true;  // its switch has served no other of them at that time
+};
+using InputServices = std::vector<InputService>;
+
+// Results, with times from the first start on, by the numbers of the part and its ranks.
+struct Episode {
+  struct Node {
+    TimePs end = kNever;         // kNever: it has not ended
+    std::uint32_t end_link = 0;  // by which the packet came that ended it; RankDriver::kNoLink: a timer did
+    std::vector<SendRecord> sends;
+    std::vector<ReceiveRecord> receives;
+  };
+  struct Room {  // of a switch that shares a buffer
+    std::int32_t node = 0;
+    std::int64_t bytes = 0;  // of all queues, at the most
+  };
+
+  std::string refusal;                               // why it cannot stand for others; empty: it can
+  bool is_over = false;                              // nothing of it is left
+  TimePs last = 0;                                   // when anything happened
+  std::vector<std::vector<Node>> nodes;              // by rank, then by row
+  std::vector<std::vector<std::int32_t>> end_order;  // by rank: rows
+  std::vector<roce::QueuePairCounters> counters;     // by rank
+  std::vector<LinkCounters> links;                   // by link
+  std::vector<TimePs> cable_rests;                   // by cable: it is not used from then on
+  std::vector<Room> rooms;
+  InputServices services;                              // in it, by time
+  std::uint64_t data_packets = 0, played_packets = 0;  // of these, those that were not skipped
+};
+
+// The plan of an episode.
+struct EpisodePlan {
+  struct Node {
+    NodeKind kind = NodeKind::kColl;
+    TimePs start = 0;  // kNever: not yet known
+    std::int64_t size_bytes = 0;
+    std::uint32_t tag = 0;
+    bool is_by_timer = true;  // its rank's timer starts it, and no packet of another episode
+    std::int32_t after = -1;  // row of the rank at whose end it starts; -1: it starts at its time
+    Binding binding;
+  };
+  SharedPlan shared;
+  std::vector<std::unique_ptr<RankPlan>> ranks;
+  std::vector<std::int32_t> hosts;  // by rank
+  std::vector<std::vector<std::uint8_t>>
+      is_watched;  // by rank and row: a start beside which nothing may come
+
+  void add_rank(std::int32_t host, const std::vector<Node>& nodes);
+};
+
+// `services`: before it, by time. An episode whose results depend on an order that is not known is refused.
+Episode play_apart(const Network& part, const roce::QueuePairConfig& config, const EpisodePlan& plan,
+                   const InputServices& services);
+
+}  // namespace genie::twin

@@ -1,0 +1,331 @@
+// Forecasts of components: what they come to if nothing joins them, from an episode that is alike.
+#include <algorithm>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "core/index.hpp"
+#include "twin/skip/episodes.hpp"
+
+namespace genie::twin {
+namespace {
+
+// Packets that may be played apart beyond those that they have replaced, and the part of those that they are
+// going to replace.
+constexpr std::uint64_t kPlayedFree = 1 << 22, kForecastShare = 10;
+constexpr std::size_t kMarksMost = 1 << 16;
+
+}  // namespace
+
+// The acts, so that those of components that are alike come in one order; rows of their ranks.
+std::vector<Episodes::Act*> Episodes::in_order(Component& component) {
+  std::vector<Act*> acts;
+  for (const std::unique_ptr<Act>& act : component.acts) acts.push_back(act.get());
+  const auto key = [](const Act* act) {
+    TimePs first = kNever;
+    for (const Act::Member& member : act->members) first = std::min(first, member.start);
+    return std::tuple(first, act->place->ranks.front(), act->place->ranks.back(), act->members.size(),
+                      act->sender, act->kind, act->operation.size_bytes, act->operation.handle);
+  };
+  if (acts.size() > 1) std::ranges::sort(acts, {}, key);
+  std::vector<std::vector<Act::Member*>> rows(component.place->ranks.size());
+  for (Act* act : acts) {
+    for (std::size_t at = 0; at < act->members.size(); ++at) {
+      Act::Member& member = act->members[at];
+      member.row = -1;
+      if (member.node < 0 && !act->is_message()) continue;
+      rows[component.place->place_of(act->place->ranks[at])].push_back(&member);
+    }
+  }
+  for (std::vector<Act::Member*>& of_rank : rows) {
+    std::ranges::stable_sort(of_rank, {}, [](const Act::Member* it) {
+      return it->node < 0 ? std::numeric_limits<std::int32_t>::max() : it->node;
+    });
+    for (std::size_t row = 0; row < of_rank.size(); ++row) {
+      Act::Member& own = *of_rank[row];
+      own.row = static_cast<std::int32_t>(row);
+      const auto before = std::ranges::find_if(of_rank, [&](const Act::Member* it) {
+        return it != &own && it->end == own.start && own.start != kNever;
+      });
+      own.after = before == of_rank.end() ? -1 : static_cast<std::int32_t>(before - of_rank.begin());
+    }
+  }
+  return acts;
+}
+
+// Of those that are alike and begin at one time all services are at one time. The same link's have the order
+// that they had before.
+InputOrder::Service Episodes::service_after(const Component& component, std::size_t at) {
+  const InputService& own = component.episode->services[at];
+  const TimePs time = component.first + own.time;
+  if (!own.is_alone) return {time, at, own.is_known ? component.mark : ++latest_mark_};
+  const std::uint32_t link = component.place->part.links[own.link];
+  const auto entry = std::ranges::find(component.entries, link, &Component::Entry::link);
+  if (entry == component.entries.end()) return {time, at, ++latest_mark_};
+  if (marks_in_step_.size() > kMarksMost) marks_in_step_.clear();  // orders are then less well known
+  const auto [known, is_new] = marks_in_step_.try_emplace(
+      {component.episode, component.first, own.link, entry->service.time, entry->service.mark}, 0);
+  if (is_new) known->second = ++latest_mark_;
+  const bool is_first = entry->service.time == InputOrder::kLongAgo;
+  return {time, is_first ? link : entry->service.order, known->second};
+}
+
+// The services before the component, by its own numbers. Those before its first start count by their order.
+void Episodes::take_services(Component& component) {
+  using Entry = Component::Entry;
+  const NetworkPart& part = component.place->part;
+  std::ranges::sort(component.entries, {},
+                    [](const Entry& it) { return std::pair(it.link, it.service.time); });
+  const auto again = std::ranges::unique(component.entries, {}, &Entry::link);  // of those that it has left
+  component.entries.erase(again.begin(), again.end());
+  std::ranges::sort(component.entries, {}, [&](const Entry& it) {
+    return std::tuple(simulator_->links().target_of(it.link), it.service.time, it.service.mark,
+                      it.service.order, it.link);
+  });
+  services_.clear();
+  TimePs place = -static_cast<TimePs>(component.entries.size()) - 1;
+  const Entry* before = nullptr;
+  for (const Entry& own : component.entries) {
+    const bool is_next = before != nullptr && simulator_->links().target_of(before->link) ==
+                                                  simulator_->links().target_of(own.link);
+    const bool is_together =
+        is_next && before->service.time == own.service.time && before->service.time != InputOrder::kLongAgo;
+    const bool is_known = !is_together || before->service.mark == own.service.mark;
+    TimePs time = own.service.time - component.first;
+    if (own.service.time < component.first) time = is_known ? ++place : place;
+    if (!is_known) services_.back().is_known = false;
+    services_.push_back({.link = part.link(own.link), .time = time, .is_known = is_known});
+    before = &own;
+  }
+}
+
+const Episode& Episodes::episode_of(const Component& component, const std::vector<Act*>& acts) {
+  const EpisodePlace& place = *component.place;
+  std::vector<std::int64_t> key{static_cast<std::int64_t>(place.alike)};
+  for (const InputService& own : services_) key.insert(key.end(), {own.link, own.time, own.is_known});
+  for (const Act* act : acts) {
+    key.insert(key.end(), {act->is_message() ? act->operation.size_bytes : act->kind, act->is_message(),
+                           static_cast<std::int64_t>(act->members.size())});
+    for (std::size_t at = 0; at < act->members.size(); ++at) {
+      const Act::Member& member = act->members[at];
+      const std::int32_t rank = act->place->ranks[at];
+      const bool is_bound = member.node >= 0 && !act->is_message();
+      key.insert(key.end(), {static_cast<std::int64_t>(place.place_of(rank)), member.row,
+                             member.node < 0 ? -1 : member.start - component.first,
+                             is_bound ? plans_[index(rank)]->bound(member.node).template_id : -1,
+                             member.after, member.is_by_timer});
+    }
+  }
+  const auto [known, is_new] = known_.try_emplace(std::move(key));
+  Episode& episode = known->second;
+  if (is_new) {
+    episode = play_apart(places_.network_of(place.alike), config_, plan_of(component, acts), services_);
+    ++report_.distinct;
+    report_.played += episode.played_packets;
+  }
+  return episode;
+}
+
+EpisodePlan::Node Episodes::node_of(const Act& act, std::size_t member, std::uint32_t tag,
+                                    EpisodePlan& plan) const {
+  const Act::Member& own = act.members[member];
+  const std::int32_t rank = act.place->ranks[member];
+  EpisodePlan::Node node;
+  node.start = own.start - act.component->first;
+  node.tag = tag;
+  node.after = own.after;
+  node.is_by_timer = own.is_by_timer;
+  if (act.is_message()) {
+    node.kind = rank == act.sender ? NodeKind::kSend : NodeKind::kRecv;
+    if (rank != act.sender) node.start = 0;
+    node.size_bytes = act.operation.size_bytes;
+    node.binding.peer =
+        static_cast<std::int32_t>(act.component->place->place_of(act.place->ranks[1 - member]));
+    return node;
+  }
+  node.binding = plans_[index(rank)]->bound(own.node);
+  node.binding.group = static_cast<std::int32_t>(plan.shared.group_start.size()) - 2;
+  node.binding.tag_bits = 0;
+  return node;
+}
+
+EpisodePlan Episodes::plan_of(const Component& component, const std::vector<Act*>& acts) const {
+  constexpr std::uint32_t kTagsOfAct = 256;  // channels add to them
+  EpisodePlan plan;
+  plan.shared.slice_delay = shared_->slice_delay;
+  plan.shared.group_start = {0};
+  std::map<std::int32_t, std::int32_t> templates;
+  std::map<std::pair<std::int64_t, std::int32_t>, std::int64_t> sizes;
+  std::vector<std::vector<EpisodePlan::Node>> nodes(component.place->ranks.size());
+  std::uint32_t tag = 0;
+  for (const Act* act : acts) {
+    if (!act->is_message()) {
+      for (const std::int32_t rank : act->place->ranks)
+        plan.shared.group_members.push_back(static_cast<std::int32_t>(component.place->place_of(rank)));
+      plan.shared.group_start.push_back(static_cast<std::int64_t>(plan.shared.group_members.size()));
+    }
+    for (std::size_t member = 0; member < act->members.size(); ++member) {
+      const std::int32_t row = act->members[member].row;
+      if (row < 0) continue;
+      auto& own = nodes[component.place->place_of(act->place->ranks[member])];
+      own.resize(std::max(own.size(), index(row) + 1));
+      EpisodePlan::Node& node = own[index(row)] = node_of(*act, member, tag, plan);
+      if (act->is_message()) continue;
+      const std::int32_t whole = node.binding.template_id;
+      const StepTemplate& steps = shared_->templates[index(whole)];
+      const auto [known, is_new] = templates.try_emplace(whole, static_cast<std::int32_t>(templates.size()));
+      if (is_new) plan.shared.templates.push_back(steps);
+      node.binding.template_id = known->second;
+      const auto start = shared_->block_sizes.begin() + node.binding.sizes_start;
+      const auto [at, is_new_size] = sizes.try_emplace(
+          {node.binding.sizes_start, whole}, static_cast<std::int64_t>(plan.shared.block_sizes.size()));
+      if (is_new_size)
+        plan.shared.block_sizes.insert(plan.shared.block_sizes.end(), start, start + steps.highest_block + 1);
+      node.binding.sizes_start = at->second;
+    }
+    tag += kTagsOfAct;
+  }
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+    plan.add_rank(places_.host_of(*component.place, component.place->ranks[rank]), nodes[rank]);
+  return plan;
+}
+
+// Ends of a component's acts, if nothing joins it.
+void Episodes::forecast(Component& component, TimePs now) {
+  if (std::ranges::none_of(component.acts, [](const auto& act) { return act->is_complete(); })) return;
+  take_back(component);
+  std::vector<std::uint32_t> places;
+  for (const std::unique_ptr<Act>& act : component.acts) places.push_back(act->place->number);
+  component.place = &places_.of_all(std::move(places));
+  const std::vector<Act*> acts = in_order(component);
+  take_services(component);
+  if (3 * component.acts.size() > 2 * kinds_.acts()) return give_up("nearly all comes together");
+  if (report_.played > kPlayedFree + report_.packets + forecast_packets_ / kForecastShare)
+    return give_up("playing apart what comes together costs more than it gains");
+  const Episode& episode = episode_of(component, acts);
+  if (!episode.refusal.empty()) return refuse(component, episode.refusal);
+  const bool is_whole = std::ranges::all_of(acts, [](const Act* act) { return act->is_complete(); });
+  if (is_whole && !episode.is_over) return refuse(component, "it does not come to an end");
+  component.episode = &episode;
+  component.mark = ++latest_mark_;
+  component.packets = episode.data_packets;
+  forecast_packets_ += component.packets;
+  const std::uint32_t number = simulator_->hosts().ranks().make_forecast();
+  component.forecasts.push_back(number);
+  if (!takes_ends(component, now, number)) return refuse(component, "an end is known too late");
+  const EpisodePlace& place = *component.place;
+  bool has_room = true;
+  for (const Episode::Room& room : episode.rooms) {
+    const std::int32_t node = place.part.switches[index(room.node) - place.part.hosts.size()];
+    has_room &= simulator_->links().buffers().reserve(node, room.bytes);
+    component.rooms.emplace_back(node, room.bytes);
+  }
+  if (!has_room) return refuse(component, "a shared buffer is near a threshold");
+  component.until = 0;
+  for (std::size_t at = 0; at < place.cables.size(); ++at) {
+    Claim& own = claims_[place.cables[at]];
+    const TimePs until = episode.is_over ? component.first + episode.cable_rests[at] : kNever;
+    component.until = std::max(component.until, until);
+    if (own.component == &component && own.serial == component.serial) own.until = until;
+  }
+  if (episode.is_over) ends_.push({component.until, &component, component.serial});
+}
+
+// False where a rank should have heard before `now` of what it has not.
+bool Episodes::takes_ends(Component& component, TimePs now, std::uint32_t forecast) {
+  heard_.clear();
+  for (const std::unique_ptr<Act>& act : component.acts) {
+    for (std::size_t at = 0; at < act->members.size(); ++at) {
+      Act::Member& member = act->members[at];
+      if (member.row < 0) continue;
+      const auto& of_rank = component.episode->nodes[component.place->place_of(act->place->ranks[at])];
+      const TimePs end = of_rank[index(member.row)].end;
+      const TimePs before = std::exchange(member.end, end == kNever ? kNever : component.first + end);
+      if (std::min(before, member.end) < now && before != member.end) return false;
+      if (member.end >= now && member.end != kNever)
+        heard_.push_back({component.place->place_of(act->place->ranks[at]), member.row, act.get(), at});
+    }
+  }
+  // At one instant in the order in which they end.
+  if (heard_.size() > 1) {
+    std::ranges::sort(heard_, {}, [](const Heard& it) { return std::pair(it.rank, it.row); });
+    std::vector<Heard> sorted;
+    for (std::size_t rank = 0; rank < component.episode->end_order.size(); ++rank) {
+      for (const std::int32_t row : component.episode->end_order[rank]) {
+        const auto own = std::ranges::lower_bound(heard_, std::pair(rank, row), {},
+                                                  [](const Heard& it) { return std::pair(it.rank, it.row); });
+        if (own != heard_.end() && own->rank == rank && own->row == row) sorted.push_back(*own);
+      }
+    }
+    heard_.swap(sorted);
+  }
+  for (const Heard& own : heard_) hear(*own.act, own.member, component, forecast);
+  return true;
+}
+
+// A rank hears of the end of its part.
+void Episodes::hear(const Act& act, std::size_t at, const Component& component, std::uint32_t forecast) {
+  const Act::Member& member = act.members[at];
+  const std::int32_t rank = act.place->ranks[at];
+  Completion completion{.type = Completion::Type::kTimer, .time = member.end};
+  if (!act.is_message()) {
+    completion.handle = Walker::handle_of_node(member.node);
+  } else if (rank == act.sender) {
+    completion.type = Completion::Type::kSent;
+    completion.handle = act.operation.handle;
+  } else {
+    const auto& of_rank = component.episode->nodes[component.place->place_of(rank)];
+    completion.type = Completion::Type::kArrived;
+    completion.peer = act.sender;
+    completion.tag = act.operation.tag;
+    completion.size_bytes = act.operation.size_bytes;
+    completion.first = component.first + of_rank[index(member.row)].receives.front().first;
+  }
+  const std::uint32_t by =
+      component.episode->nodes[component.place->place_of(rank)][index(member.row)].end_link;
+  const std::uint32_t link = by == RankDriver::kNoLink ? by : component.place->part.links[by];
+  simulator_->hosts().ranks().finish_held(rank, member.end, completion, forecast, link);
+}
+
+void Episodes::finish_until(TimePs time) {
+  for (; !ends_.empty() && ends_.top().time <= time; ends_.pop()) {
+    const End& end = ends_.top();
+    const Component& own = *end.component;
+    if (end.serial == own.serial && own.until == end.time && !own.is_changed) finish(*end.component);
+  }
+}
+
+// Its results become the simulator's.
+void Episodes::finish(Component& component) {
+  const Episode& episode = *component.episode;
+  const EpisodePlace& place = *component.place;
+  Links& links = simulator_->links();
+  for (const std::unique_ptr<Act>& act : component.acts) {
+    for (std::size_t at = 0; at < act->members.size() && !act->is_message(); ++at) {
+      const Act::Member& member = act->members[at];
+      const std::int32_t rank = act->place->ranks[at];
+      const Episode::Node& node = episode.nodes[place.place_of(rank)][index(member.row)];
+      simulator_->hosts().ranks().walker(rank).take_held(member.node, node.sends, node.receives,
+                                                         component.first);
+    }
+  }
+  for (std::size_t link = 0; link < episode.links.size(); ++link)
+    links.add_played(place.part.links[link], episode.links[link]);
+  simulator_->add_played_until(component.first + episode.last);
+  for (std::size_t rank = 0; rank < place.ranks.size(); ++rank)
+    simulator_->add_played(place.ranks[rank], episode.counters[rank], rank == 0 ? episode.data_packets : 0);
+  for (std::size_t at = 0; at < episode.services.size(); ++at) {
+    const InputService& own = episode.services[at];
+    const std::uint32_t link = place.part.links[own.link];
+    const TimePs time = component.first + own.time;
+    if (links.service_of(link).time >= time) continue;  // others have used it since
+    links.set_service(link, service_after(component, at));
+  }
+  give_back_rooms(component);
+  forecast_packets_ -= component.packets;
+  ++report_.replayed;
+  report_.packets += episode.data_packets;
+  release(component);
+}
+
+}  // namespace genie::twin

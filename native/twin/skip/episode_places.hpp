@@ -1,0 +1,58 @@
+// Places of episodes: the parts of the network that groups and pairs of ranks use.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/flat_map.hpp"
+#include "twin/fabric/network_part.hpp"
+#include "twin/packet_level/simulator.hpp"
+
+namespace genie::twin {
+
+struct EpisodePlace {
+  std::uint32_t number = 0;
+  std::vector<std::int32_t> ranks;  // ascending
+  NetworkPart part;
+  std::vector<std::uint32_t> cables;                  // half of the number of a link
+  std::vector<std::vector<std::uint32_t>> cables_of;  // by rank: of its own paths
+  std::size_t alike = 0;                              // number of those that are alike
+
+  std::size_t place_of(std::int32_t rank) const;  // among its ranks
+};
+
+class EpisodePlaces {
+ public:
+  EpisodePlaces(const Network& network, const SharedPlan& shared, std::vector<const RankPlan*> plans,
+                std::vector<std::int32_t> host_of_rank);
+
+  // All links that collectives of a group may use; of messages between two ranks; of several places.
+  const EpisodePlace& of_group(std::int32_t group, Simulator& simulator);
+  const EpisodePlace& of_pair(std::int32_t one, std::int32_t other, Simulator& simulator);
+  const EpisodePlace& of_all(std::vector<std::uint32_t> numbers);
+  // The network of places that are alike.
+  const Network& network_of(std::size_t alike) const { return networks_[alike]; }
+  std::int32_t host_of(const EpisodePlace& place, std::int32_t rank) const;
+
+ private:
+  using Pairs = std::vector<std::pair<std::int32_t, std::int32_t>>;
+
+  Pairs pairs_of(const std::vector<std::int32_t>& members, std::int32_t group) const;
+  const EpisodePlace& add(std::vector<std::int32_t> ranks, const Pairs& pairs, Simulator& simulator);
+  const EpisodePlace& add(std::vector<std::int32_t> ranks, std::vector<Pinned> paths);
+
+  const Network* network_;
+  const SharedPlan* shared_;
+  std::vector<const RankPlan*> plans_;
+  std::vector<std::int32_t> host_of_rank_;
+  std::deque<EpisodePlace> places_;
+  std::vector<std::uint32_t> of_group_;  // number + 1; 0: not yet known
+  FlatMap<std::uint32_t> of_pair_;
+  std::map<std::vector<std::uint32_t>, std::uint32_t> of_all_;
+  std::map<std::vector<std::int64_t>, std::size_t> known_;  // by description
+  std::deque<Network> networks_;
+};
+
+}  // namespace genie::twin

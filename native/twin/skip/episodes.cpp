@@ -1,0 +1,329 @@
+#include "twin/skip/episodes.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <tuple>
+#include <utility>
+
+#include "core/index.hpp"
+#include "core/mix.hpp"
+
+namespace genie::twin {
+namespace {
+
+constexpr std::uint64_t kBeginningsMost = 8;
+
+std::uint64_t key_of(const Operation& operation) {
+  return pair_key(static_cast<std::uint32_t>(operation.peer), operation.tag);
+}
+
+std::int32_t row_of(const Operation& operation) { return static_cast<std::int32_t>(operation.handle >> 32); }
+
+}  // namespace
+
+Episodes::Episodes(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
+                   std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
+                   const roce::SpreadConfig& spread)
+    : network_(&network),
+      config_(config),
+      shared_(&shared),
+      plans_(std::move(plans)),
+      host_of_rank_(std::move(host_of_rank)),
+      kinds_(shared, plans_),
+      places_(network, shared, plans_, host_of_rank_) {
+  unusable_ = problem_of(spread);
+}
+
+std::string Episodes::problem_of(const roce::SpreadConfig& spread) const {
+  using congestion::Control;
+  const Control control = config_.congestion.control;
+  if (!kinds_.any_again()) return "no collective comes again";
+  if (control != Control::kNone && control != Control::kDcqcn)
+    return "congestion controls other than DCQCN keep what they have learned";
+  if (spread.queue_pairs > 1 || config_.spray > 1 || network_->balance != Balance::kPath)
+    return "packets between two ranks take several paths";
+  if (!network_->changes.empty()) return "the network changes";
+  if (std::ranges::any_of(network_->link_errors,
+                          [](const LinkErrors& it) { return it.chance > 0 || it.round_trip >= 0; }))
+    return "links corrupt frames";
+  if (std::ranges::any_of(network_->link_burst_bytes, [](std::int64_t bytes) { return bytes > 0; }))
+    return "token buckets fill while a link is idle";
+  const auto is_positive = [](TimePs time) { return time > 0; };
+  if (network_->doorbell_latency > 0 || std::ranges::any_of(network_->message_latency_ps, is_positive) ||
+      network_->nic.delays_messages() || network_->nic.limits_ports())
+    return "hosts or their NICs take time for messages";
+  std::vector<std::int32_t> hosts = host_of_rank_;
+  std::sort(hosts.begin(), hosts.end());
+  if (std::ranges::adjacent_find(hosts) != hosts.end()) return "ranks share a host";
+  return "";
+}
+
+void Episodes::attach(Simulator& simulator) {
+  ++report_.beginnings;
+  if (simulator.threads() > 1) unusable_ = "several threads play";
+  if (!simulator.is_divided()) unusable_ = "links without any time join nodes";
+  if (unusable_.empty()) unusable_ = simulator.unfoldable();
+  if (!unusable_.empty()) return;
+  forget_simulator();
+  simulator_ = &simulator;
+  for (std::size_t rank = 0; rank < plans_.size(); ++rank)
+    simulator.hosts()
+        .ranks()
+        .walker(static_cast<std::int32_t>(rank))
+        .set_plays(kinds_.plays_of(*plans_[rank]));
+  simulator.set_listener(*this);
+  needs_services_ = true;
+}
+
+void Episodes::forget_simulator() {
+  simulator_ = nullptr;
+  reason_.clear();
+  claims_.assign(static_cast<std::size_t>(network_->links() / 2 + 1), Claim{});
+  act_of_.clear();
+  told_.clear();
+  components_.clear();
+  free_.clear();
+  changed_.clear();
+  ends_ = {};
+  marks_in_step_.clear();
+  forecast_packets_ = 0;
+  report_.replayed = report_.packets = 0;
+}
+
+bool Episodes::begins_again(const Simulator& simulator) {
+  if (simulator_ == nullptr) return false;
+  if (!simulator.is_abandoned()) check_live();
+  if (!simulator.is_abandoned() && simulator.done()) {
+    finish_until(kNever);
+    simulator_ = nullptr;
+    return false;
+  }
+  if (!simulator.is_abandoned()) give_up("ranks wait for ever");
+  if (unusable_.empty() && report_.beginnings >= kBeginningsMost) give_up(reason_);
+  forget_simulator();
+  return true;
+}
+
+void Episodes::stop() {
+  if (simulator_ != nullptr) finish_until(simulator_->now());
+  simulator_ = nullptr;
+}
+
+void Episodes::give_up(const std::string& reason) {
+  unusable_ = reason;
+  if (simulator_ != nullptr) simulator_->abandon();
+}
+
+void Episodes::conflict(Kind one, Kind other, const std::string& reason) {
+  kinds_.set_live(one);
+  kinds_.set_live(other);
+  reason_ = reason;
+  if (report_.reasons.empty() || report_.reasons.back() != reason) report_.reasons.push_back(reason);
+  simulator_->abandon();
+}
+
+void Episodes::refuse(const Component& component, const std::string& reason) {
+  for (const std::unique_ptr<Act>& act : component.acts) conflict(act->kind, act->kind, reason);
+}
+
+void Episodes::began(std::vector<RankStart> starts, TimePs now) {
+  std::ranges::sort(starts, {},
+                    [](const RankStart& it) { return std::tuple(it.time, it.rank, it.operation.handle); });
+  if (std::exchange(needs_services_, false)) simulator_->links().keep_services();
+  finish_until(starts.front().time);
+  for (const RankStart& start : starts) {
+    if (start.kind == RankStart::Kind::kHeld) begin(start);
+    if (start.kind == RankStart::Kind::kTold) note_live(start);
+  }
+  std::size_t kept = 0;
+  for (std::size_t at = 0; at < changed_.size() && !simulator_->is_abandoned(); ++at) {
+    Component& own = *changed_[at];
+    if (!own.is_changed) continue;  // it has become part of another
+    if (waits(own, now)) {
+      changed_[kept++] = &own;
+    } else {
+      own.is_changed = own.must_forecast = false;
+      forecast(own, now);
+    }
+  }
+  changed_.resize(kept);
+  check_live();
+}
+
+// Packets of the simulator's own must not depend on those that were played apart.
+void Episodes::check_live() {
+  Links& links = simulator_->links();
+  if (simulator_->hosts().ranks().has_tie()) give_up("two ends come together");
+  if (links.has_drawn_turn()) give_up("the seed puts packets in order");
+  if (links.has_doubtful_turn()) give_up("packets of several ports come together for one");
+  if (links.buffers().was_near_reserved()) give_up("a shared buffer is near a threshold");
+}
+
+// Packets of the simulator's own use the links of a place from now on.
+void Episodes::note_live(const RankStart& start) {
+  const EpisodePlace* place = nullptr;
+  if (start.operation.type == Operation::Type::kSend) {
+    place = &places_.of_pair(start.rank, start.operation.peer, *simulator_);
+  } else {
+    place = &places_.of_group(start.operation.peer, *simulator_);
+    std::uint32_t& begun = told_[key_of(start.operation)];
+    const bool is_first = begun++ == 0;
+    if (begun == place->ranks.size()) told_.erase(key_of(start.operation));
+    if (!is_first) return;
+  }
+  for (const std::uint32_t cable : place->cables) {
+    Claim& own = claims_[cable];
+    if (own.component != nullptr && own.serial == own.component->serial && uses(own, start.time))
+      return refuse(*own.component, "packets that are not played apart use the same links");
+    own.is_live = true;
+  }
+}
+
+void Episodes::begin(const RankStart& start) {
+  const bool is_message = start.operation.type == Operation::Type::kSend;
+  Act* act = nullptr;
+  if (is_message) {
+    const EpisodePlace& place = places_.of_pair(start.rank, start.operation.peer, *simulator_);
+    act = &add_act(place, kMessages);
+    act->sender = start.rank;
+    act->operation = start.operation;
+  } else {
+    Act*& known = act_of_[key_of(start.operation)];
+    if (known == nullptr) {
+      known = &add_act(places_.of_group(start.operation.peer, *simulator_),
+                       kinds_.of(*plans_[index(start.rank)], row_of(start.operation)));
+    }
+    act = known;
+  }
+  const std::size_t own = act->place->place_of(start.rank);
+  Act::Member& member = act->members[own];
+  assert(member.node < 0);
+  join(*act, act->place->cables_of[own], start.time);
+  member.node = row_of(start.operation);
+  member.start = start.time;
+  member.is_by_timer = start.is_by_timer;
+  ++act->begun;
+  if (!is_message && act->is_complete()) act_of_.erase(key_of(start.operation));
+  Component& component = *act->component;
+  component.first = std::min(component.first, start.time);
+  component.must_forecast |= act->is_complete();
+  if (!std::exchange(component.is_changed, true)) changed_.push_back(&component);
+}
+
+Episodes::Act& Episodes::add_act(const EpisodePlace& place, Kind kind) {
+  auto act = std::make_unique<Act>();
+  Act& own = *act;
+  own.place = &place;
+  own.kind = kind;
+  own.members.resize(place.ranks.size());
+  own.component = &take_component();
+  own.component->acts.push_back(std::move(act));
+  return own;
+}
+
+Episodes::Component& Episodes::take_component() {
+  if (free_.empty()) {
+    components_.push_back(std::make_unique<Component>());
+    free_.push_back(components_.back().get());
+  }
+  Component& own = *free_.back();
+  free_.pop_back();
+  return own;
+}
+
+// To what uses its links.
+void Episodes::join(const Act& act, const std::vector<std::uint32_t>& cables, TimePs time) {
+  for (const std::uint32_t cable : cables) {
+    Claim& own = claims_[cable];
+    if (own.is_live) conflict(act.kind, act.kind, "packets that are not played apart use the same links");
+    const bool is_alive = own.component != nullptr && own.serial == own.component->serial;
+    if (is_alive && own.component != act.component && uses(own, time)) merge(*own.component, *act.component);
+    if (!is_alive || own.component != act.component) enter(*act.component, cable, own);
+    own.component = act.component;
+    own.serial = act.component->serial;
+    own.until = kNever;
+  }
+}
+
+// Keeps the latest services of a cable's links before the component uses them.
+void Episodes::enter(Component& component, std::uint32_t cable, const Claim& before) {
+  const Links& links = simulator_->links();
+  const bool is_alive = before.component != nullptr && before.serial == before.component->serial;
+  for (const std::uint32_t link : {2 * cable, 2 * cable + 1}) {
+    if (links.target_of(link) < network_->hosts) continue;
+    InputOrder::Service latest = links.service_of(link);
+    if (is_alive) {  // its results are not yet the simulator's
+      const Component& other = *before.component;
+      const std::uint32_t own = other.place->part.link(link);
+      for (std::size_t at = 0; at < other.episode->services.size(); ++at) {
+        const InputService& service = other.episode->services[at];
+        if (service.link == own) latest = service_after(other, at);
+      }
+    }
+    component.entries.push_back({link, latest});
+  }
+}
+
+void Episodes::merge(Component& into, Component& other) {
+  for (std::unique_ptr<Act>& act : other.acts) {
+    for (const std::uint32_t cable : act->place->cables) {
+      Claim& own = claims_[cable];
+      if (own.component == &other && own.serial == other.serial) own = {&into, into.serial, kNever};
+    }
+    act->component = &into;
+    into.acts.push_back(std::move(act));
+  }
+  into.first = std::min(into.first, other.first);
+  into.entries.insert(into.entries.end(), other.entries.begin(), other.entries.end());
+  into.must_forecast |= other.must_forecast;
+  into.forecasts.insert(into.forecasts.end(), other.forecasts.begin(), other.forecasts.end());
+  into.packets += other.packets;
+  into.rooms.insert(into.rooms.end(), other.rooms.begin(), other.rooms.end());
+  if (!std::exchange(into.is_changed, true)) changed_.push_back(&into);
+  release(other);
+}
+
+void Episodes::release(Component& component) {
+  const std::uint64_t serial = component.serial + 1;
+  component = Component{};
+  component.serial = serial;
+  free_.push_back(&component);
+}
+
+void Episodes::take_back(Component& component) {
+  for (const std::uint32_t forecast : component.forecasts) simulator_->hosts().ranks().take_back(forecast);
+  component.forecasts.clear();
+  forecast_packets_ -= std::exchange(component.packets, 0);
+  give_back_rooms(component);
+}
+
+void Episodes::give_back_rooms(Component& component) {
+  for (const auto& [node, bytes] : component.rooms) simulator_->links().buffers().give_back(node, bytes);
+  component.rooms.clear();
+}
+
+// True where no rank hears of an end before a later time, at which the component will be forecast. What
+// begins until then counts too.
+bool Episodes::waits(Component& component, TimePs now) {
+  if (component.must_forecast) return false;
+  TimePs next = kNever;
+  std::int32_t rank = -1;
+  for (const std::unique_ptr<Act>& act : component.acts) {
+    for (std::size_t at = 0; at < act->members.size(); ++at) {
+      const TimePs end = act->members[at].end;
+      if (end < now || end >= next) continue;
+      next = end;
+      rank = act->place->ranks[at];
+    }
+  }
+  if (next == kNever) return true;
+  const TimePs time = next - 4 * simulator_->window_ps();
+  if (time <= now) return false;
+  if (component.wakes_at < now || component.wakes_at > time) {
+    component.wakes_at = time;
+    simulator_->hosts().ranks().wake(rank, time);
+  }
+  return true;
+}
+
+}  // namespace genie::twin

@@ -1,0 +1,178 @@
+// Episodes of a job: what overlaps in time and shares links is played apart, once for all that are alike.
+// Results are those of playing all packets, to the bit; see ARCHITECTURE.md, "Episodes".
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <queue>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/flat_map.hpp"
+#include "roce/spread.hpp"
+#include "twin/packet_level/simulator.hpp"
+#include "twin/skip/episode.hpp"
+#include "twin/skip/episode_places.hpp"
+#include "twin/skip/kinds.hpp"
+
+namespace genie::twin {
+
+// Outlives the simulators of a job: one that has to begin again knows more than the one before.
+class Episodes final : public Simulator::Listener {
+ public:
+  struct Report {
+    std::uint64_t distinct = 0, replayed = 0;  // episodes
+    std::uint64_t packets = 0;                 // data packets of those that were replayed
+    std::uint64_t played = 0;                  // data packets that were played apart, one by one
+    std::uint64_t beginnings = 0;              // of the simulation
+    std::vector<std::string> reasons;          // for another
+  };
+
+  Episodes(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
+           std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
+           const roce::SpreadConfig& spread = {});
+  Episodes(const Episodes&) = delete;
+  Episodes& operator=(const Episodes&) = delete;
+
+  // The reason why nothing is played apart; "" where something is.
+  const std::string& unusable() const { return unusable_; }
+  const Report& report() const { return report_; }
+  // Before the start of a simulator of the job.
+  void attach(Simulator& simulator);
+  // After a run to the end: what was played apart does not fit, and the job must begin again in a new
+  // simulator.
+  bool begins_again(const Simulator& simulator);
+
+  // A run was stopped: results of what is over by then become the simulator's.
+  void stop();
+
+  void began(std::vector<RankStart> starts, TimePs now) override;
+
+ private:
+  struct Component;
+
+  // A collective or a message that has begun. A message's members are its ends, in ascending order.
+  struct Act {
+    const EpisodePlace* place = nullptr;
+    Component* component = nullptr;
+    Kind kind = 0;
+    Operation operation;       // of a message
+    std::int32_t sender = -1;  // of a message
+    std::size_t begun = 0;     // members that have
+    struct Member {
+      std::int32_t node = -1;  // -1: it has not begun, or receives a message
+      TimePs start = kNever, end = kNever;
+      // Its row among its rank's in the component, and that of the one at whose end it began; -1: none.
+      std::int32_t row = -1, after = -1;
+      bool is_by_timer = true;  // began, and not by an end of another
+    };
+    std::vector<Member> members;
+
+    bool is_message() const { return sender >= 0; }
+    bool is_complete() const { return is_message() || begun == members.size(); }
+  };
+  // Acts that overlap in time and share links.
+  struct Component {
+    std::vector<std::unique_ptr<Act>> acts;
+    const EpisodePlace* place = nullptr;
+    TimePs first = kNever, until = kNever;
+    const Episode* episode = nullptr;
+    std::uint64_t serial = 0;  // of those that have had this place
+    // Forecasts of those that have become part of it: they hold until it has one of its own.
+    std::vector<std::uint32_t> forecasts;
+    std::vector<std::pair<std::int32_t, std::int64_t>> rooms;  // bytes by switch
+    bool is_changed = false;                                   // since its forecast
+    bool must_forecast = false;                                // something ends that it has no forecast of
+    TimePs wakes_at = kNever;
+    struct Entry {  // of a link, when the component began to use it
+      std::uint32_t link = 0;
+      InputOrder::Service service;
+    };
+    std::vector<Entry> entries;
+    std::uint32_t mark = 0;     // of services in its forecast
+    std::uint64_t packets = 0;  // in its forecast, or those of the components that it has been made of
+  };
+  struct Claim {  // of a cable
+    Component* component = nullptr;
+    std::uint64_t serial = 0;  // of the component
+    TimePs until = 0;
+    bool is_live = false;  // packets of the simulator use it
+  };
+  struct End {
+    TimePs time;
+    Component* component;
+    std::uint64_t serial;
+    friend bool operator>(const End& a, const End& b) { return a.time > b.time; }
+  };
+
+  std::string problem_of(const roce::SpreadConfig& spread) const;
+  void forget_simulator();
+  void finish_until(TimePs time);
+  void finish(Component& component);
+  void check_live();
+  // An act that has joined a component since its forecast may change how long it uses a cable.
+  static bool uses(const Claim& claim, TimePs time) {
+    return claim.until > time || claim.component->is_changed;
+  }
+  void note_live(const RankStart& start);
+  void begin(const RankStart& start);
+  Act& add_act(const EpisodePlace& place, Kind kind);
+  void join(const Act& act, const std::vector<std::uint32_t>& cables, TimePs time);
+  bool waits(Component& component, TimePs now);
+  void merge(Component& into, Component& other);
+  void release(Component& component);
+  Component& take_component();
+  void forecast(Component& component, TimePs now);
+  void take_back(Component& component);
+  void give_back_rooms(Component& component);
+  std::vector<Act*> in_order(Component& component);
+  void enter(Component& component, std::uint32_t cable, const Claim& before);
+  InputOrder::Service service_after(const Component& component, std::size_t at);
+  void take_services(Component& component);
+  const Episode& episode_of(const Component& component, const std::vector<Act*>& acts);
+  EpisodePlan plan_of(const Component& component, const std::vector<Act*>& acts) const;
+  EpisodePlan::Node node_of(const Act& act, std::size_t member, std::uint32_t tag, EpisodePlan& plan) const;
+  bool takes_ends(Component& component, TimePs now, std::uint32_t forecast);
+  void hear(const Act& act, std::size_t member, const Component& component, std::uint32_t forecast);
+  void refuse(const Component& component, const std::string& reason);
+  void conflict(Kind one, Kind other, const std::string& reason);
+  void give_up(const std::string& reason);
+
+  const Network* network_;
+  roce::QueuePairConfig config_;
+  const SharedPlan* shared_;
+  std::vector<const RankPlan*> plans_;
+  std::vector<std::int32_t> host_of_rank_;
+  std::string unusable_, reason_;
+  Report report_;
+  Kinds kinds_;
+  EpisodePlaces places_;
+  std::map<std::vector<std::int64_t>, Episode> known_;
+
+  // Of one simulator.
+  Simulator* simulator_ = nullptr;
+  std::vector<Claim> claims_;    // by cable
+  FlatMap<Act*> act_of_;         // (group, tag) -> collective that not all members have begun
+  FlatMap<std::uint32_t> told_;  // (group, tag) -> members that have begun
+  std::vector<std::unique_ptr<Component>> components_;
+  std::vector<Component*> free_, changed_;
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+  struct Heard {
+    std::size_t rank;  // of the component's place
+    std::int32_t row;
+    const Act* act;
+    std::size_t member;
+  };
+  std::vector<Heard> heard_;  // of the component at hand
+  InputServices services_;
+  bool needs_services_ = false;
+  std::uint64_t forecast_packets_ = 0;  // of all components
+  std::uint32_t latest_mark_ = 0;
+  // By episode, first start, link, and time and mark of its service before.
+  std::map<std::tuple<const Episode*, TimePs, std::uint32_t, TimePs, std::uint32_t>, std::uint32_t>
+      marks_in_step_;
+};
+
+}  // namespace genie::twin

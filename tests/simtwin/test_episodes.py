@@ -1,0 +1,140 @@
+"""Episodes at level packet+skip: parts of a job that are played apart, with the bits of level packet."""
+
+from __future__ import annotations
+
+import genie_core
+import numpy as np
+import pytest
+from common.episode_cases import draw_job
+from common.skip_cases import SkipCase, first_difference, play
+from twin_fabrics import GBPS, MIB, twin_of
+
+from genie.collectives.nccl.shape import NcclShape
+from genie.config.units import Duration, Rate
+from genie.plan.build import build_plan
+from genie.plan.lowering import Lowering
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
+from genie.workload.synthetic import collective
+from simtwin.fabric.schema import Domain, Fabric, Link, RailOptimized, SingleSwitch, Transport
+from simtwin.play.twin import Twin
+from simtwin.play.watching import Watch
+
+LINK = Link(Rate(100 * GBPS), Duration(500_000))
+NCCL = Lowering(nccl=NcclShape(ranks_per_node=2, buffer_bytes=1 << 18))
+RAILS = Fabric(
+    topology=RailOptimized(servers=4, rails=2, spines=2, domain=Domain(Rate(1600 * GBPS), Duration(25_000))), link=LINK
+)
+
+
+def job(rounds: int, *, compute_ns: int = 100_000, size_bytes: int = 4 * MIB) -> Workload:
+    """Four servers of two ranks: a collective on each rail in each round, after some compute."""
+    groups = [Group(f"rail{rail}", tuple(range(rail, 8, 2))) for rail in range(2)]
+    graphs: dict[int, RankGraph] = {}
+    for rank in range(8):
+        builder = RankBuilder(rank)
+        last: tuple[int, ...] = ()
+        for number in range(rounds):
+            if compute_ns:
+                last = (builder.add(2 * number, "compute", Kind.COMP, last, duration_ns=compute_ns),)
+            last = (
+                builder.add(
+                    2 * number + 1, "sum", Kind.COLL, last, size_bytes=size_bytes, op=Op.ALL_REDUCE, group=rank % 2
+                ),
+            )
+        graphs[rank], _ = builder.finish()
+    return Workload("rounds", 8, groups, graphs)
+
+
+def compare(case: SkipCase) -> tuple[int, int, str]:
+    """Check the bits of a case; its episodes, packets that were not played, and why there are no episodes."""
+    played, skipped = play(case, skips=False), play(case, skips=True)
+    assert not first_difference(played, skipped), case.name
+    return skipped.episodes, skipped.skipped, skipped.unusable
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_drawn_jobs_have_the_same_bits(first: int) -> None:
+    for seed in range(first, first + 10):
+        case = draw_job(seed)
+        difference = first_difference(play(case, skips=False), play(case, skips=True))
+        assert not difference, f"{case.name}: {difference[:400]}; replay: skip_bits.py --jobs --first {seed} --cases 1"
+
+
+def test_what_comes_again_on_each_rail_and_in_each_round_is_played_once() -> None:
+    twin = Twin(RAILS, twin_of(RAILS).network, list(range(8)))
+    plan = build_plan(job(20), lowering=NCCL)
+    episodes = twin.episodes(plan)
+    simulator = twin.simulator(plan)
+    assert isinstance(simulator, genie_core.Simulator)
+    episodes.attach(simulator)
+    simulator.start()
+    while simulator.run(100_000):
+        pass
+    assert not episodes.begins_again(simulator)
+    assert simulator.done
+    report = episodes.report
+    assert report["replayed"] == 40
+    assert report["distinct"] <= 4  # the order of a switch's inputs differs in the first rounds
+    assert report["played"] < 0.2 * simulator.data_packets
+    compare(SkipCase("rounds", RAILS, job(20), NCCL, 1, ()))
+
+
+def test_collectives_that_follow_at_once_are_played_together() -> None:
+    case = SkipCase("chain", RAILS, job(4, compute_ns=0), NCCL, 1, ())
+    episodes, _, unusable = compare(case)
+    assert episodes == 2 or unusable
+
+
+@pytest.mark.parametrize(
+    ("fabric", "reason"),
+    [
+        (Fabric(topology=SingleSwitch(hosts=8), link=LINK, transport=Transport(congestion="swift")), "have learned"),
+        (Fabric(topology=SingleSwitch(hosts=8), link=LINK, transport=Transport(queue_pairs=2)), "several paths"),
+    ],
+)
+def test_reasons_why_nothing_is_played_apart(fabric: Fabric, reason: str) -> None:
+    twin = Twin(fabric, twin_of(fabric).network, list(range(8)))
+    assert reason in twin.episodes(build_plan(job(2), lowering=NCCL)).unusable
+
+
+def test_a_single_collective_is_not_played_apart() -> None:
+    twin = Twin(RAILS, twin_of(RAILS).network, list(range(8)))
+    plan = build_plan(collective(Op.ALL_REDUCE, 8, MIB))
+    assert twin.episodes(plan).unusable == "no collective comes again"
+
+
+def test_nodes_that_links_without_any_time_join() -> None:
+    fabric = Fabric(topology=SingleSwitch(hosts=8), link=Link(Rate(0), Duration(0)))
+    episodes, _, unusable = compare(SkipCase("no time", fabric, job(3), NCCL, 1, ()))
+    assert (episodes, unusable) == (0, "links without any time join nodes")
+
+
+def test_several_threads_play_without_episodes() -> None:
+    case = SkipCase("threads", RAILS, job(3), NCCL, 2, ())
+    assert compare(case) == (0, compare(case)[1], "several threads play")
+
+
+def test_samples_and_a_stop_are_those_of_level_packet() -> None:
+    results = []
+    for skips in (False, True):
+        twin = Twin(RAILS, twin_of(RAILS).network, list(range(8)))
+        watch = Watch(stop_after_ps=700_000_000)
+        results.append(twin.play(job(5), lowering=NCCL, watch=watch, skips=skips))
+    played, skipped = results
+    assert skipped.timeline.equals(played.timeline)
+    assert skipped.counters["links"] == played.counters["links"]
+
+
+def test_the_twin_tells_how_many_episodes_there_were() -> None:
+    twin = Twin(RAILS, twin_of(RAILS).network, list(range(8)))
+    skipped = twin.play(job(10), lowering=NCCL, iterations=(0, 1), skips=True)
+    played = twin.play(job(10), lowering=NCCL, iterations=(0, 1), skips=False)
+    assert skipped.skipped is not None
+    assert skipped.timeline.equals(played.timeline)
+    assert skipped.transfers.equals(played.transfers)
+    assert skipped.counters["links"] == played.counters["links"]
+    facts = skipped.skipped.facts(skipped.counters["data_packets"])
+    assert facts["episodes"]["replayed"] == 40
+    assert facts["share"] > 0.5
+    assert np.all(np.asarray(skipped.timeline["end_ns"]) >= 0)
