@@ -15,6 +15,7 @@ from genie.cli.groups import flattened
 from genie.cli.output import out_folder
 from genie.cli.simulation_progress import Progress, StopSignals
 from genie.config.congestion import Hpcc
+from genie.config.units import parse_size
 from genie.errors import UsageError
 from genie.invocation import is_quiet, note
 from genie.job.job import Job, resolve
@@ -132,6 +133,16 @@ def simulate(
             rich_help_panel=TWIN_PANEL,
         ),
     ] = False,
+    skip_memory: Annotated[
+        str,
+        typer.Option(
+            "--skip-memory",
+            metavar="SIZE",
+            help="With `--level packet+skip`: memory for episodes that are kept to take the place of others, such as "
+            "`500MiB`. Less memory costs time and does not change results.",
+            rich_help_panel=TWIN_PANEL,
+        ),
+    ] = "1GiB",
     report: Annotated[
         bool,
         typer.Option(
@@ -154,6 +165,7 @@ def simulate(
             raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
         if follow is not None and out.resolve() in (follow.resolve(), *follow.resolve().parents):
             raise UsageError(f"-o {out}: holds the run to follow, which would be replaced; choose another -o")
+        memory_bytes = _memory_of(skip_memory)
         if verify_skip and not level.skips:
             raise UsageError("--verify-skip: is for --level packet+skip")
         if verify_skip and stop_after is not None:
@@ -178,7 +190,7 @@ def simulate(
         prepare_folder(out, TWIN)
         with StopSignals() as stop, Progress() as progress:
             written = partial(progress.writing, out=out)
-            watch = Watch(progress, stop, stop_after_ps, kept, written, progress.begin, verify_skip)
+            watch = Watch(progress, stop, stop_after_ps, kept, written, progress.begin, verify_skip, memory_bytes)
             run = simulate_to_folder(
                 twin,
                 job.workload,
@@ -251,6 +263,15 @@ def _run_to_follow(folder: Path) -> Run:
     if live.info.get("world") != "live":
         raise UsageError(f"--follow {folder}: is not a live run: give the folder of genie run")
     return live
+
+
+def _memory_of(text: str) -> int:
+    """Return the bytes of --skip-memory; unlimited: more than any machine has."""
+    try:
+        size_bytes = int(parse_size(text))
+    except ValueError as problem:
+        raise UsageError(f"--skip-memory {text}: {problem}") from None
+    return 1 << 62 if size_bytes < 0 else size_bytes
 
 
 def _warn_of_threads(simulated: TwinOptions, job: Job, twin: Twin) -> None:

@@ -86,10 +86,10 @@ std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::Qu
 
 std::unique_ptr<Episodes> make_episodes(const Network& network, const roce::QueuePairConfig& config,
                                         const Plan& plan, const Column<std::int32_t>& host_of_rank,
-                                        std::uint32_t queue_pairs, bool split) {
+                                        std::uint32_t queue_pairs, bool split, std::uint64_t memory_bytes) {
   return std::make_unique<Episodes>(network, config, plan.shared, plans_of(plan),
                                     hosts_of(network, plan, host_of_rank),
-                                    roce::SpreadConfig{queue_pairs, split});
+                                    roce::SpreadConfig{queue_pairs, split}, memory_bytes);
 }
 
 nb::list trace_of(const Simulator& simulator) {
@@ -368,7 +368,8 @@ void register_twin(nb::module_& m) {
       });
   nb::class_<Episodes>(m, "Episodes", "Collectives and messages of a job that are played once for all alike.")
       .def(nb::new_(&make_episodes), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, nb::kw_only(),
-           "queue_pairs"_a = 1, "split"_a = false, nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>())
+           "queue_pairs"_a = 1, "split"_a = false, "memory_bytes"_a = Episodes::kMemoryBytes,
+           nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>())
       .def("attach", &Episodes::attach, "simulator"_a, nb::keep_alive<2, 1>(),
            "Play apart what a simulator's ranks begin; call it before its start.")
       .def("begins_again", &Episodes::begins_again, "simulator"_a,

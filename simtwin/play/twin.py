@@ -238,7 +238,7 @@ class Twin:
                 recorded = self._last_of_classes(plan, analytic, watch)
             number = 0 if arrivals_ns else iteration
             may_skip = self.level.has_packets and (self.level.skips if skips is None else skips)
-            episodes = self.episodes(plan) if may_skip and watch.plays_to_the_end else None
+            episodes = self.episodes(plan, watch.skip_memory_bytes) if may_skip and watch.plays_to_the_end else None
             while True:
                 simulator = self._start(plan, number, losses, keep_trace, analytic, recorded)
                 skipping = None
@@ -323,8 +323,11 @@ class Twin:
             threads=self.threads,
         )
 
-    def episodes(self, plan: Plan) -> genie_core.Episodes:
-        """Return what plays parts of a plan apart, for the simulators of one iteration."""
+    def episodes(self, plan: Plan, memory_bytes: int = 1 << 30) -> genie_core.Episodes:
+        """Return the episodes of a plan, for the simulators of one iteration.
+
+        `memory_bytes`: of episodes that are kept, to take the place of others.
+        """
         transport = self.fabric.transport
         return genie_core.Episodes(
             self._native,
@@ -333,6 +336,7 @@ class Twin:
             self.host_of_rank,
             queue_pairs=transport.queue_pairs or 1,
             split=transport.split or False,
+            memory_bytes=memory_bytes,
         )
 
     def _deadlock(self, simulator: genie_core.Simulator) -> str:

@@ -43,6 +43,7 @@ class Watch:
     played: Callable[[int, int], None] | None = None
     begins: Callable[[str], None] | None = None
     verifies_skips: bool = False  # play all packets too, and compare
+    skip_memory_bytes: int = 1 << 30  # of episodes that are kept, to take the place of others
 
     @property
     def plays_to_the_end(self) -> bool:

@@ -86,6 +86,25 @@ def test_collectives_that_follow_at_once_are_played_together() -> None:
     assert episodes == 2 or unusable
 
 
+def test_episodes_are_forgotten_beyond_their_memory() -> None:
+    twin = Twin(RAILS, twin_of(RAILS).network, list(range(8)))
+    plan = build_plan(job(10), lowering=NCCL)
+    distinct, ends = [], []
+    for memory_bytes in (1 << 30, 0):
+        episodes = twin.episodes(plan, memory_bytes)
+        simulator = twin.simulator(plan)
+        assert isinstance(simulator, genie_core.Simulator)
+        episodes.attach(simulator)
+        simulator.start()
+        while simulator.run(100_000):
+            pass
+        assert not episodes.begins_again(simulator)
+        distinct.append(episodes.report["distinct"])
+        ends.append(simulator.now_ps)
+    assert distinct[0] < distinct[1]
+    assert ends[0] == ends[1]
+
+
 @pytest.mark.parametrize(
     ("fabric", "reason"),
     [

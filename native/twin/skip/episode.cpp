@@ -83,6 +83,18 @@ std::vector<Episode::Room> rooms_of(const Network& part, const Links& links) {
 
 }  // namespace
 
+std::size_t Episode::memory_bytes() const {
+  std::size_t bytes = sizeof(Episode) + links.size() * sizeof(LinkCounters) +
+                      cable_rests.size() * sizeof(TimePs) + services.size() * sizeof(InputService);
+  for (const std::vector<Node>& of_rank : nodes) {
+    bytes += sizeof(of_rank) + sizeof(roce::QueuePairCounters);
+    for (const Node& node : of_rank)
+      bytes += sizeof(Node) + node.sends.size() * sizeof(SendRecord) +
+               node.receives.size() * sizeof(ReceiveRecord);
+  }
+  return bytes;
+}
+
 void EpisodePlan::add_rank(std::int32_t host, const std::vector<Node>& nodes) {
   auto table = std::make_shared<NodeTable>();
   auto own = std::make_unique<RankPlan>();

@@ -47,6 +47,8 @@ struct Episode {
   std::vector<Room> rooms;
   InputServices services;                              // in it, by time
   std::uint64_t data_packets = 0, played_packets = 0;  // of these, those that were not skipped
+
+  std::size_t memory_bytes() const;
 };
 
 // The plan of an episode.

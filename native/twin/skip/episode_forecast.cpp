@@ -1,6 +1,7 @@
 // Forecasts of components: what they come to if nothing joins them, from an episode that is alike.
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -99,6 +100,21 @@ void Episodes::take_services(Component& component) {
   }
 }
 
+void Episodes::forget_unused() {
+  std::set<const Episode*> used;
+  for (const std::unique_ptr<Component>& component : components_) used.insert(component->episode);
+  marks_in_step_.clear();
+  memory_bytes_ = 0;
+  for (auto known = known_.begin(); known != known_.end();) {
+    if (used.contains(&known->second)) {
+      memory_bytes_ += known->second.memory_bytes() + known->first.size() * sizeof(known->first.front());
+      ++known;
+    } else {
+      known = known_.erase(known);
+    }
+  }
+}
+
 const Episode& Episodes::episode_of(const Component& component, const std::vector<Act*>& acts) {
   const EpisodePlace& place = *component.place;
   std::vector<std::int64_t> key{static_cast<std::int64_t>(place.alike)};
@@ -116,12 +132,14 @@ const Episode& Episodes::episode_of(const Component& component, const std::vecto
                              member.after, member.is_by_timer});
     }
   }
+  const std::size_t key_bytes = key.size() * sizeof(key.front());
   const auto [known, is_new] = known_.try_emplace(std::move(key));
   Episode& episode = known->second;
   if (is_new) {
     episode = play_apart(places_.network_of(place.alike), config_, plan_of(component, acts), services_);
     ++report_.distinct;
     report_.played += episode.played_packets;
+    memory_bytes_ += episode.memory_bytes() + key_bytes;
   }
   return episode;
 }
@@ -202,6 +220,7 @@ void Episodes::forecast(Component& component, TimePs now) {
   if (3 * component.acts.size() > 2 * kinds_.acts()) return give_up("nearly all comes together");
   if (report_.played > kPlayedFree + report_.packets + forecast_packets_ / kForecastShare)
     return give_up("playing apart what comes together costs more than it gains");
+  if (memory_bytes_ > memory_max_bytes_) forget_unused();
   const Episode& episode = episode_of(component, acts);
   if (!episode.refusal.empty()) return refuse(component, episode.refusal);
   const bool is_whole = std::ranges::all_of(acts, [](const Act* act) { return act->is_complete(); });

@@ -23,14 +23,15 @@ std::int32_t row_of(const Operation& operation) { return static_cast<std::int32_
 
 Episodes::Episodes(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
                    std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
-                   const roce::SpreadConfig& spread)
+                   const roce::SpreadConfig& spread, std::uint64_t memory_bytes)
     : network_(&network),
       config_(config),
       shared_(&shared),
       plans_(std::move(plans)),
       host_of_rank_(std::move(host_of_rank)),
       kinds_(shared, plans_),
-      places_(network, shared, plans_, host_of_rank_) {
+      places_(network, shared, plans_, host_of_rank_),
+      memory_max_bytes_(memory_bytes) {
   unusable_ = problem_of(spread);
 }
 

@@ -30,9 +30,12 @@ class Episodes final : public Simulator::Listener {
     std::vector<std::string> reasons;          // for another
   };
 
+  static constexpr std::uint64_t kMemoryBytes = std::uint64_t{1} << 30;
+
+  // `memory_bytes`: for episodes that are known; beyond it, those that nothing uses are forgotten.
   Episodes(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
            std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
-           const roce::SpreadConfig& spread = {});
+           const roce::SpreadConfig& spread = {}, std::uint64_t memory_bytes = kMemoryBytes);
   Episodes(const Episodes&) = delete;
   Episodes& operator=(const Episodes&) = delete;
 
@@ -131,6 +134,7 @@ class Episodes final : public Simulator::Listener {
   void enter(Component& component, std::uint32_t cable, const Claim& before);
   InputOrder::Service service_after(const Component& component, std::size_t at);
   void take_services(Component& component);
+  void forget_unused();
   const Episode& episode_of(const Component& component, const std::vector<Act*>& acts);
   EpisodePlan plan_of(const Component& component, const std::vector<Act*>& acts) const;
   EpisodePlan::Node node_of(const Act& act, std::size_t member, std::uint32_t tag, EpisodePlan& plan) const;
@@ -150,6 +154,7 @@ class Episodes final : public Simulator::Listener {
   Kinds kinds_;
   EpisodePlaces places_;
   std::map<std::vector<std::int64_t>, Episode> known_;
+  std::uint64_t memory_max_bytes_, memory_bytes_ = 0;  // of these
 
   // Of one simulator.
   Simulator* simulator_ = nullptr;
