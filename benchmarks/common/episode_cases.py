@@ -28,6 +28,7 @@ from simtwin.fabric.schema import (
 )
 
 OPERATIONS = (Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.ALL_TO_ALL, Op.BROADCAST)
+ROOTED = (Op.REDUCE, Op.GATHER, Op.SCATTER)
 
 
 def draw_job(seed: int, size_factor: int = 1) -> SkipCase:
@@ -53,8 +54,9 @@ def draw_job(seed: int, size_factor: int = 1) -> SkipCase:
         pfc=Pfc() if has_pfc else None,
         priority=Priority(data=3, control=draw.choice([3, 6])),
     )
-    workload = _job(draw, servers, server, size_factor)
-    if draw.random() < 0.7:
+    is_nccl = draw.random() < 0.7
+    workload = _job(draw, servers, server, size_factor, OPERATIONS if is_nccl else OPERATIONS + ROOTED)
+    if is_nccl:
         lowering = Lowering(nccl=NcclShape(ranks_per_node=server, buffer_bytes=draw.choice([256 * KIB, 1 * MIB])))
         wire = "nccl"
     else:
@@ -67,7 +69,7 @@ def draw_job(seed: int, size_factor: int = 1) -> SkipCase:
     return SkipCase(name, fabric, workload, lowering, 1, ())
 
 
-def _job(draw: random.Random, servers: int, server: int, size_factor: int) -> Workload:
+def _job(draw: random.Random, servers: int, server: int, size_factor: int, operations: tuple[Op, ...]) -> Workload:
     """Steps of all ranks: compute, a collective in each server or across servers or among all, or messages."""
     ranks = servers * server
     groups = [Group(f"in{at}", tuple(range(at * server, (at + 1) * server))) for at in range(servers)]
@@ -77,7 +79,7 @@ def _job(draw: random.Random, servers: int, server: int, size_factor: int) -> Wo
     steps = [
         (
             draw.choice(["in", "across", "across", "messages", "all"]),
-            draw.choice(OPERATIONS),
+            draw.choice(operations),
             draw.choice([16, 64, 256, 1024, 4096]) * KIB * size_factor // 16 * 16,
             draw.choice([0, 2_000, 20_000, 200_000]),
             draw.random() < 0.25,  # it does not wait for the step before
@@ -113,7 +115,7 @@ def _job(draw: random.Random, servers: int, server: int, size_factor: int) -> Wo
             group = {"in": rank // server, "across": servers + rank % server, "all": servers + server}[where]
             members = len(groups[group].ranks)
             size = size_bytes // members * members
-            if op is Op.ALL_GATHER:
+            if op in (Op.ALL_GATHER, Op.GATHER):
                 size //= members
             last = (builder.add(number, "collective", Kind.COLL, after, size_bytes=size, op=op, group=group),)
             number += 1

@@ -112,6 +112,7 @@ struct Network {
   std::vector<Routes> routes;                         // the first from the beginning
   std::vector<Change> changes;                        // in the order of time
   std::vector<Pinned> pinned;
+  bool is_pinned_in_order = false;                                  // by ends; each pair has one path
   std::vector<std::int64_t> packet_latency_ps, message_latency_ps;  // of hosts
   TimePs doorbell_latency = 0;      // from a message's posting until a host's port hears of it
   NicCosts nic;                     // of all hosts

@@ -74,6 +74,7 @@ Network network_of(const NetworkPart& part, const Network& whole) {
                         .links = {},
                         .last_hop_start = std::vector<std::int64_t>(part.hosts.size() + 1, 0),
                         .last_hops = {}});
+  own.is_pinned_in_order = true;
   for (const Pinned& path : part.paths) {
     Pinned& pinned = own.pinned.emplace_back(
         Pinned{.from = part.node(path.from), .to = part.node(path.to), .links = {}, .port = path.port});

@@ -1,6 +1,7 @@
 #include "twin/fabric/paths.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/mix.hpp"
 
@@ -65,6 +66,11 @@ std::vector<std::uint16_t> sprayed_ports(const SourcePorts& ports, std::uint64_t
 }
 
 const Pinned* pinned_path(const Network& network, std::int32_t from, std::int32_t to, std::int32_t place) {
+  if (network.is_pinned_in_order) {
+    const auto ends_of = [](const Pinned& path) { return std::pair(path.from, path.to); };
+    const auto known = std::ranges::lower_bound(network.pinned, std::pair(from, to), {}, ends_of);
+    return known == network.pinned.end() || ends_of(*known) != std::pair(from, to) ? nullptr : &*known;
+  }
   const auto known = std::find_if(network.pinned.begin(), network.pinned.end(), [&](const Pinned& path) {
     return path.from == from && path.to == to && (path.port < 0 || path.port == place);
   });

@@ -32,7 +32,8 @@ void RankDriver::make_ready(Process& process, std::int32_t rank, const Completio
 // True if the operation is not to be performed: it is held, or only tells.
 bool RankDriver::take_start(const Process& process, std::int32_t rank, const Operation& operation) {
   const bool is_message = operation.type == Operation::Type::kSend;
-  if (is_message && !Walker::is_of_node(operation.handle)) return false;
+  if (is_message && (operation.handle == kCreditHandle || !Walker::is_of_node(operation.handle)))
+    return false;
   const Walker::Play play = walkers_[index(rank)].play_of(static_cast<std::int32_t>(operation.handle >> 32));
   if (play == Walker::Play::kOwn) return false;
   const bool is_held = play == Walker::Play::kHeld;

@@ -44,10 +44,18 @@ namespace genie::twin {
   return end;
 }
 
+void InputOrder::take_later(TimePs now) {
+  for (; later_at_ < later_.size() && later_[later_at_].service.time < now; ++later_at_) {
+    const Later& own = later_[later_at_];
+    if (services_[own.input].time < own.service.time) services_[own.input] = own.service;
+  }
+}
+
 // By the kept services. Where the order of two is not known, it is not known from now on. That matters where
 // two go on by one port.
 [[gnu::noinline]] bool InputOrder::take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask,
                                                    TimePs now) {
+  take_later(now);
   const auto input_of = [&](const Contender& turn) { return batch.arrivals[turn.key & number_mask].input; };
   const auto key_of = [&](const Contender& turn) {
     const Service& own = services_[input_of(turn)];
@@ -112,10 +120,14 @@ void InputOrder::fold(Fold& fold) {
     fold.exact(place(served_[input]), place(meeting(input)));
   fold.rare(drawn_);
   fold.total(clock_);
+  if (later_at_ < later_.size()) fold.horizon(later_[later_at_].service.time);
   for (std::uint32_t input = 0; input < links.size(); ++input) {
     fold.total(served_[input]);
     fold.total(met_[input]);
     if (!keeps_services()) continue;
+    fold.exact(std::ranges::count_if(services_, [&](const Service& it) {
+      return std::pair(it.time, it.order) < std::pair(services_[input].time, services_[input].order);
+    }));
     fold.latest(services_[input].time);
     fold.total(services_[input].order);
   }

@@ -78,6 +78,8 @@ class alignas(64) InputOrder {
   void set_service(std::uint32_t input, const Service& service) { services_[input] = service; }
   static constexpr std::uint32_t kMarks = 1u << 31;  // those from here on are its own
   std::uint32_t make_mark() { return ++latest_mark_; }
+  // A service that is still to come, by what is played elsewhere. In the order of time.
+  void add_later_service(std::uint32_t input, const Service& service) { later_.push_back({input, service}); }
   // An input is served alone.
   void serve_alone(std::uint32_t input, TimePs now) { services_[input] = {now, ++clock_, 0}; }
 
@@ -99,7 +101,15 @@ class alignas(64) InputOrder {
   std::vector<std::uint64_t> served_;  // by input: the clock after its last arrival
   std::vector<std::uint64_t> met_;     // and after the last instant at which it came with others
   std::uint64_t clock_ = 0;            // arrivals ever
-  std::vector<Service> services_;      // by input, where they are kept
+  struct Later {
+    std::uint32_t input;
+    Service service;
+  };
+  void take_later(TimePs now);
+
+  std::vector<Service> services_;  // by input, where they are kept
+  std::vector<Later> later_;       // from later_at_ on they are still to come
+  std::size_t later_at_ = 0;
   std::uint32_t latest_mark_ = kMarks;
   std::uint64_t drawn_ = 0;  // meetings that a draw has put in order
 };

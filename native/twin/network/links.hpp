@@ -155,6 +155,7 @@ class Links {
   void keep_services();
   InputOrder::Service service_of(std::uint32_t link) const;
   void set_service(std::uint32_t link, const InputOrder::Service& service);
+  void add_later_service(std::uint32_t link, const InputOrder::Service& service);
   std::uint32_t make_service_mark(std::uint32_t link);
   // Turns have mattered where the order of a switch's inputs is not known.
   bool has_doubtful_turn() const;

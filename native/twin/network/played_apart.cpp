@@ -29,6 +29,10 @@ void Links::set_service(std::uint32_t link, const InputOrder::Service& service) 
   inputs_[ports_[link].target_process].set_service(input_of_link_[link], service);
 }
 
+void Links::add_later_service(std::uint32_t link, const InputOrder::Service& service) {
+  inputs_[ports_[link].target_process].add_later_service(input_of_link_[link], service);
+}
+
 std::uint32_t Links::make_service_mark(std::uint32_t link) {
   return inputs_[ports_[link].target_process].make_mark();
 }

@@ -18,7 +18,6 @@ SharedBuffers::Admission SharedBuffers::admit(std::int32_t node, std::uint32_t i
                                               std::uint32_t priority, std::uint32_t wire_bytes, TimePs now) {
   Pool& pool = pools_[index(node)];
   was_near_ = true;
-  was_near_reserved_ |= pool.reserved_bytes > 0;
   Use& use = use_of(ingress, priority);
   const bool lossless = (config_->lossless >> priority & 1) != 0;
   const std::int64_t wanted = use.bytes + wire_bytes;
@@ -37,12 +36,11 @@ SharedBuffers::Admission SharedBuffers::admit(std::int32_t node, std::uint32_t i
 }
 
 bool SharedBuffers::reserve(std::int32_t node, std::int64_t bytes) {
-  constexpr std::int64_t kFrames = 1 << 17;  // two of the largest
   Pool& pool = pools_[index(node)];
   pool.used_bytes += bytes;
   pool.reserved_bytes += bytes;
   pool.most_reserved_bytes = std::max(pool.most_reserved_bytes, bytes);
-  return pool.pausing == 0 && pool.most_reserved_bytes + kFrames < threshold(pool);
+  return pool.pausing == 0 && has_reserve(pool);
 }
 
 bool SharedBuffers::release_pausing(Pool& pool, Use& use, std::uint32_t ingress, std::uint32_t wire_bytes,

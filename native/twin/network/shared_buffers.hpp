@@ -37,6 +37,8 @@ class SharedBuffers {
     Use& use = use_of(ingress, priority);
     assert(pool.shared_bytes > 0 && priority < kPauseClass);
     if (pool.pausing > 0) return false;
+    if (pool.reserved_bytes > 0 && !has_reserve(pool)) [[unlikely]]
+      return false;
     const std::int64_t most = use.bytes + wire_bytes - config_->reserve_bytes;
     if (most >= threshold(pool) - wire_bytes) return false;
     take(pool, use, wire_bytes);
@@ -49,9 +51,8 @@ class SharedBuffers {
     pools_[index(node)].used_bytes -= bytes;
     pools_[index(node)].reserved_bytes -= bytes;
   }
-  // A packet has been near a threshold of a switch; of one with reserved room.
+  // A packet has been near a threshold of a switch.
   bool was_near() const { return was_near_; }
-  bool was_near_reserved() const { return was_near_reserved_; }
   // Asks early for what the packets of a link and priority will take.
   void fetch(std::uint32_t ingress, std::uint32_t priority) const {
     __builtin_prefetch(&use_of(ingress, priority), 1);
@@ -110,6 +111,11 @@ class SharedBuffers {
   std::int64_t threshold(const Pool& pool) const {
     return config_->threshold_bytes(pool.shared_bytes - pool.used_bytes);
   }
+  // Those that are played apart are far from the threshold.
+  bool has_reserve(const Pool& pool) const {
+    constexpr std::int64_t kFrames = 1 << 17;  // two of the largest
+    return pool.most_reserved_bytes + kFrames < threshold(pool);
+  }
   void take(Pool& pool, Use& use, std::uint32_t wire_bytes) const {
     const std::int64_t before = taken(use);
     use.bytes += wire_bytes;
@@ -122,7 +128,7 @@ class SharedBuffers {
   std::vector<Pool> pools_;                          // by node
   std::vector<Use, HugeAllocator<Use>> uses_;        // by link and priority
   std::vector<TimePs> paused_ps_;                    // by link
-  bool was_near_ = false, was_near_reserved_ = false;
+  bool was_near_ = false;
 };
 
 }  // namespace genie::twin

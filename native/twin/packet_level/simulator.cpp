@@ -32,6 +32,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
 void Simulator::start() {
   hosts_.connect();
   plan_sources();
+  if (listener_ != nullptr) links_.keep_services();
   apply_changes(0);
   for (std::uint32_t rank = 0; rank < hosts_.ranks().ranks(); ++rank) {
     const auto number = static_cast<std::int32_t>(rank);

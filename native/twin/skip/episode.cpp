@@ -133,9 +133,20 @@ Episode play_apart(const Network& part, const roce::QueuePairConfig& config, con
   simulator.start();
   Links& links = simulator.links();
   links.keep_services();
+  std::uint32_t beside = 0;
   for (std::size_t at = 0; at < services.size(); ++at) {
     const InputService& own = services[at];
-    links.set_service(own.link, {own.time, at, own.is_known ? 0 : links.make_service_mark(own.link)});
+    std::uint32_t mark = 0;
+    if (!own.is_known || own.time >= 0) {  // beside services of the episode at that time it is not known
+      const bool is_beside = at > 0 && own.is_known && services[at - 1].is_known &&
+                             services[at - 1].time == own.time &&
+                             links.target_of(services[at - 1].link) == links.target_of(own.link);
+      if (!is_beside) beside = links.make_service_mark(own.link);
+      mark = beside;
+    }
+    const InputOrder::Service service{own.time, at, mark};
+    if (own.is_later) links.add_later_service(own.link, service);
+    if (!own.is_later) links.set_service(own.link, service);
   }
   while (recurrence.run(kEvents)) {
   }

@@ -39,9 +39,7 @@ std::vector<Episodes::Act*> Episodes::in_order(Component& component) {
     }
   }
   for (std::vector<Act::Member*>& of_rank : rows) {
-    std::ranges::stable_sort(of_rank, {}, [](const Act::Member* it) {
-      return it->node < 0 ? std::numeric_limits<std::int32_t>::max() : it->node;
-    });
+    std::ranges::stable_sort(of_rank, {}, &Act::Member::sequence);
     for (std::size_t row = 0; row < of_rank.size(); ++row) {
       Act::Member& own = *of_rank[row];
       own.row = static_cast<std::int32_t>(row);
@@ -77,8 +75,17 @@ void Episodes::take_services(Component& component) {
   const NetworkPart& part = component.place->part;
   std::ranges::sort(component.entries, {},
                     [](const Entry& it) { return std::pair(it.link, it.service.time); });
-  const auto again = std::ranges::unique(component.entries, {}, &Entry::link);  // of those that it has left
-  component.entries.erase(again.begin(), again.end());
+  std::size_t kept = 0;
+  for (std::size_t at = 0; at < component.entries.size(); ++at) {
+    Entry own = component.entries[at];
+    const bool is_again = kept > 0 && component.entries[kept - 1].link == own.link;
+    const TimePs before = is_again ? component.entries[kept - 1].service.time : InputOrder::kLongAgo;
+    const bool is_own = std::ranges::find(component.numbers, own.from) != component.numbers.end();
+    if (is_again && (is_own || own.service.time < component.first || own.service.time == before)) continue;
+    own.is_later = is_again;
+    component.entries[kept++] = own;
+  }
+  component.entries.resize(kept);
   std::ranges::sort(component.entries, {}, [&](const Entry& it) {
     return std::tuple(simulator_->links().target_of(it.link), it.service.time, it.service.mark,
                       it.service.order, it.link);
@@ -95,7 +102,8 @@ void Episodes::take_services(Component& component) {
     TimePs time = own.service.time - component.first;
     if (own.service.time < component.first) time = is_known ? ++place : place;
     if (!is_known) services_.back().is_known = false;
-    services_.push_back({.link = part.link(own.link), .time = time, .is_known = is_known});
+    services_.push_back(
+        {.link = part.link(own.link), .time = time, .is_known = is_known, .is_later = own.is_later});
     before = &own;
   }
 }
@@ -118,7 +126,8 @@ void Episodes::forget_unused() {
 const Episode& Episodes::episode_of(const Component& component, const std::vector<Act*>& acts) {
   const EpisodePlace& place = *component.place;
   std::vector<std::int64_t> key{static_cast<std::int64_t>(place.alike)};
-  for (const InputService& own : services_) key.insert(key.end(), {own.link, own.time, own.is_known});
+  for (const InputService& own : services_)
+    key.insert(key.end(), {own.link, own.time, own.is_known, own.is_later});
   for (const Act* act : acts) {
     key.insert(key.end(), {act->is_message() ? act->operation.size_bytes : act->kind, act->is_message(),
                            static_cast<std::int64_t>(act->members.size())});
@@ -129,6 +138,7 @@ const Episode& Episodes::episode_of(const Component& component, const std::vecto
       key.insert(key.end(), {static_cast<std::int64_t>(place.place_of(rank)), member.row,
                              member.node < 0 ? -1 : member.start - component.first,
                              is_bound ? plans_[index(rank)]->bound(member.node).template_id : -1,
+                             is_bound ? plans_[index(rank)]->bound(member.node).sizes_start : -1,
                              member.after, member.is_by_timer});
     }
   }
@@ -212,14 +222,15 @@ EpisodePlan Episodes::plan_of(const Component& component, const std::vector<Act*
 void Episodes::forecast(Component& component, TimePs now) {
   if (std::ranges::none_of(component.acts, [](const auto& act) { return act->is_complete(); })) return;
   take_back(component);
+  if (3 * component.acts.size() > 2 * kinds_.acts()) return give_up("nearly all comes together");
+  if (report_.played > kPlayedFree + report_.packets + forecast_packets_ / kForecastShare)
+    return give_up("playing apart what comes together costs more than it gains");
+  if (places_.memory_bytes() > memory_max_bytes_) return give_up("parts of the network take too much memory");
   std::vector<std::uint32_t> places;
   for (const std::unique_ptr<Act>& act : component.acts) places.push_back(act->place->number);
   component.place = &places_.of_all(std::move(places));
   const std::vector<Act*> acts = in_order(component);
   take_services(component);
-  if (3 * component.acts.size() > 2 * kinds_.acts()) return give_up("nearly all comes together");
-  if (report_.played > kPlayedFree + report_.packets + forecast_packets_ / kForecastShare)
-    return give_up("playing apart what comes together costs more than it gains");
   if (memory_bytes_ > memory_max_bytes_) forget_unused();
   const Episode& episode = episode_of(component, acts);
   if (!episode.refusal.empty()) return refuse(component, episode.refusal);
@@ -243,11 +254,11 @@ void Episodes::forecast(Component& component, TimePs now) {
   component.until = 0;
   for (std::size_t at = 0; at < place.cables.size(); ++at) {
     Claim& own = claims_[place.cables[at]];
-    const TimePs until = episode.is_over ? component.first + episode.cable_rests[at] : kNever;
+    const TimePs until = is_whole ? component.first + episode.cable_rests[at] : kNever;
     component.until = std::max(component.until, until);
     if (own.component == &component && own.serial == component.serial) own.until = until;
   }
-  if (episode.is_over) ends_.push({component.until, &component, component.serial});
+  if (is_whole) ends_.push({component.until, &component, component.serial});
 }
 
 // False where a rank should have heard before `now` of what it has not.

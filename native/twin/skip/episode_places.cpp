@@ -148,6 +148,9 @@ const EpisodePlace& EpisodePlaces::add(std::vector<std::int32_t> ranks, std::vec
   Network own = twin::network_of(part, *network_);
   std::vector<std::int64_t> words = describe(own);
   for (const std::int32_t rank : place.ranks) words.push_back(host_of(place, rank));
+  memory_bytes_ += words.size() * sizeof(words.front());
+  for (const Pinned& path : part.paths)
+    memory_bytes_ += sizeof(path) + 3 * path.links.size() * sizeof(std::uint32_t);
   const auto [known, is_new] = known_.try_emplace(std::move(words), networks_.size());
   if (is_new) networks_.push_back(std::move(own));
   place.alike = known->second;

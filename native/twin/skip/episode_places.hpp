@@ -34,6 +34,7 @@ class EpisodePlaces {
   const EpisodePlace& of_all(std::vector<std::uint32_t> numbers);
   // The network of places that are alike.
   const Network& network_of(std::size_t alike) const { return networks_[alike]; }
+  std::uint64_t memory_bytes() const { return memory_bytes_; }
   std::int32_t host_of(const EpisodePlace& place, std::int32_t rank) const;
 
  private:
@@ -53,6 +54,7 @@ class EpisodePlaces {
   std::map<std::vector<std::uint32_t>, std::uint32_t> of_all_;
   std::map<std::vector<std::int64_t>, std::size_t> known_;  // by description
   std::deque<Network> networks_;
+  std::uint64_t memory_bytes_ = 0;  // about
 };
 
 }  // namespace genie::twin

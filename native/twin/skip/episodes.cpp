@@ -44,6 +44,8 @@ std::string Episodes::problem_of(const roce::SpreadConfig& spread) const {
   if (spread.queue_pairs > 1 || config_.spray > 1 || network_->balance != Balance::kPath)
     return "packets between two ranks take several paths";
   if (!network_->changes.empty()) return "the network changes";
+  if (network_->cut_through) return "switches cut through, which depends on all of their ports";
+  if (network_->strict_classes != 0xFF) return "weighted classes keep their turns while a link is idle";
   if (std::ranges::any_of(network_->link_errors,
                           [](const LinkErrors& it) { return it.chance > 0 || it.round_trip >= 0; }))
     return "links corrupt frames";
@@ -73,7 +75,6 @@ void Episodes::attach(Simulator& simulator) {
         .walker(static_cast<std::int32_t>(rank))
         .set_plays(kinds_.plays_of(*plans_[rank]));
   simulator.set_listener(*this);
-  needs_services_ = true;
 }
 
 void Episodes::forget_simulator() {
@@ -106,7 +107,8 @@ bool Episodes::begins_again(const Simulator& simulator) {
 }
 
 void Episodes::stop() {
-  if (simulator_ != nullptr) finish_until(simulator_->now());
+  if (simulator_ == nullptr) return;
+  finish_until(simulator_->now());
   simulator_ = nullptr;
 }
 
@@ -128,9 +130,8 @@ void Episodes::refuse(const Component& component, const std::string& reason) {
 }
 
 void Episodes::began(std::vector<RankStart> starts, TimePs now) {
-  std::ranges::sort(starts, {},
-                    [](const RankStart& it) { return std::tuple(it.time, it.rank, it.operation.handle); });
-  if (std::exchange(needs_services_, false)) simulator_->links().keep_services();
+  if (simulator_ == nullptr) return;  // the run was stopped
+  std::ranges::stable_sort(starts, {}, [](const RankStart& it) { return std::pair(it.time, it.rank); });
   finish_until(starts.front().time);
   for (const RankStart& start : starts) {
     if (start.kind == RankStart::Kind::kHeld) begin(start);
@@ -157,7 +158,7 @@ void Episodes::check_live() {
   if (simulator_->hosts().ranks().has_tie()) give_up("two ends come together");
   if (links.has_drawn_turn()) give_up("the seed puts packets in order");
   if (links.has_doubtful_turn()) give_up("packets of several ports come together for one");
-  if (links.buffers().was_near_reserved()) give_up("a shared buffer is near a threshold");
+  if (links.buffers().was_near()) give_up("a shared buffer is near a threshold");
 }
 
 // Packets of the simulator's own use the links of a place from now on.
@@ -176,6 +177,10 @@ void Episodes::note_live(const RankStart& start) {
     Claim& own = claims_[cable];
     if (own.component != nullptr && own.serial == own.component->serial && uses(own, start.time))
       return refuse(*own.component, "packets that are not played apart use the same links");
+    for (const std::uint32_t link : {2 * cable, 2 * cable + 1}) {
+      if (!own.is_live && simulator_->links().target_of(link) >= network_->hosts)
+        simulator_->links().set_service(link, latest_of(link, own).service);
+    }
     own.is_live = true;
   }
 }
@@ -203,6 +208,7 @@ void Episodes::begin(const RankStart& start) {
   member.node = row_of(start.operation);
   member.start = start.time;
   member.is_by_timer = start.is_by_timer;
+  member.sequence = ++latest_sequence_;
   ++act->begun;
   if (!is_message && act->is_complete()) act_of_.erase(key_of(start.operation));
   Component& component = *act->component;
@@ -229,6 +235,7 @@ Episodes::Component& Episodes::take_component() {
   }
   Component& own = *free_.back();
   free_.pop_back();
+  own.numbers = {++latest_number_};
   return own;
 }
 
@@ -248,33 +255,44 @@ void Episodes::join(const Act& act, const std::vector<std::uint32_t>& cables, Ti
 
 // Keeps the latest services of a cable's links before the component uses them.
 void Episodes::enter(Component& component, std::uint32_t cable, const Claim& before) {
-  const Links& links = simulator_->links();
-  const bool is_alive = before.component != nullptr && before.serial == before.component->serial;
   for (const std::uint32_t link : {2 * cable, 2 * cable + 1}) {
-    if (links.target_of(link) < network_->hosts) continue;
-    InputOrder::Service latest = links.service_of(link);
-    if (is_alive) {  // its results are not yet the simulator's
-      const Component& other = *before.component;
-      const std::uint32_t own = other.place->part.link(link);
-      for (std::size_t at = 0; at < other.episode->services.size(); ++at) {
-        const InputService& service = other.episode->services[at];
-        if (service.link == own) latest = service_after(other, at);
-      }
-    }
-    component.entries.push_back({link, latest});
+    if (simulator_->links().target_of(link) >= network_->hosts)
+      component.entries.push_back(latest_of(link, before));
   }
+}
+
+Episodes::Component::Entry Episodes::latest_of(std::uint32_t link, const Claim& claim) {
+  const bool is_alive = claim.component != nullptr && claim.serial == claim.component->serial;
+  if (!is_alive) return {link, simulator_->links().service_of(link), 0};
+  // Its results are not yet the simulator's.
+  const Component& other = *claim.component;
+  if (other.episode != nullptr) {
+    const std::uint32_t own = other.place->part.link(link);
+    const auto& services = other.episode->services;
+    const auto last = std::ranges::find(services, own, &InputService::link);
+    if (last != services.end())
+      return {link, service_after(other, static_cast<std::size_t>(last - services.begin())),
+              other.numbers.front()};
+  }
+  const auto entry = std::ranges::find(other.entries, link, &Component::Entry::link);
+  return entry == other.entries.end() ? Component::Entry{link, simulator_->links().service_of(link), 0}
+                                      : *entry;
 }
 
 void Episodes::merge(Component& into, Component& other) {
   for (std::unique_ptr<Act>& act : other.acts) {
     for (const std::uint32_t cable : act->place->cables) {
       Claim& own = claims_[cable];
-      if (own.component == &other && own.serial == other.serial) own = {&into, into.serial, kNever};
+      if (own.component != &other || own.serial != other.serial) continue;
+      own.component = &into;
+      own.serial = into.serial;
+      own.until = kNever;
     }
     act->component = &into;
     into.acts.push_back(std::move(act));
   }
   into.first = std::min(into.first, other.first);
+  into.numbers.insert(into.numbers.end(), other.numbers.begin(), other.numbers.end());
   into.entries.insert(into.entries.end(), other.entries.begin(), other.entries.end());
   into.must_forecast |= other.must_forecast;
   into.forecasts.insert(into.forecasts.end(), other.forecasts.begin(), other.forecasts.end());

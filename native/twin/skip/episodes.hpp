@@ -69,7 +69,8 @@ class Episodes final : public Simulator::Listener {
       TimePs start = kNever, end = kNever;
       // Its row among its rank's in the component, and that of the one at whose end it began; -1: none.
       std::int32_t row = -1, after = -1;
-      bool is_by_timer = true;  // began, and not by an end of another
+      bool is_by_timer = true;                     // began, and not by an end of another
+      std::uint64_t sequence = ~std::uint64_t{0};  // of all starts; those of a rank are in their order
     };
     std::vector<Member> members;
 
@@ -92,7 +93,10 @@ class Episodes final : public Simulator::Listener {
     struct Entry {  // of a link, when the component began to use it
       std::uint32_t link = 0;
       InputOrder::Service service;
+      std::uint64_t from = 0;  // number of the component whose service it is; 0: it is over
+      bool is_later = false;   // others have used the link since the component did first
     };
+    std::vector<std::uint64_t> numbers;  // its own, and those of the components that it has been made of
     std::vector<Entry> entries;
     std::uint32_t mark = 0;     // of services in its forecast
     std::uint64_t packets = 0;  // in its forecast, or those of the components that it has been made of
@@ -132,6 +136,8 @@ class Episodes final : public Simulator::Listener {
   void give_back_rooms(Component& component);
   std::vector<Act*> in_order(Component& component);
   void enter(Component& component, std::uint32_t cable, const Claim& before);
+  // The latest service of a link whose cable was claimed so.
+  Component::Entry latest_of(std::uint32_t link, const Claim& claim);
   InputOrder::Service service_after(const Component& component, std::size_t at);
   void take_services(Component& component);
   void forget_unused();
@@ -172,8 +178,8 @@ class Episodes final : public Simulator::Listener {
   };
   std::vector<Heard> heard_;  // of the component at hand
   InputServices services_;
-  bool needs_services_ = false;
   std::uint64_t forecast_packets_ = 0;  // of all components
+  std::uint64_t latest_sequence_ = 0, latest_number_ = 0;
   std::uint32_t latest_mark_ = 0;
   // By episode, first start, link, and time and mark of its service before.
   std::map<std::tuple<const Episode*, TimePs, std::uint32_t, TimePs, std::uint32_t>, std::uint32_t>

@@ -8,6 +8,12 @@
 
 namespace genie::twin {
 
+namespace {
+
+constexpr Kind kWithoutSteps = -2;
+
+}  // namespace
+
 Kinds::Kinds(const SharedPlan& shared, const std::vector<const RankPlan*>& plans) : shared_(&shared) {
   find_uneven_groups(plans);
   count(plans);
@@ -27,7 +33,9 @@ void Kinds::find_uneven_groups(const std::vector<const RankPlan*>& plans) {
   for (const RankPlan* plan : plans) {
     std::map<std::int32_t, std::vector<std::int64_t>> own;
     for (std::size_t at = 0; at < plan->bindings.size(); ++at) {
-      if (is_collective(*plan, at)) own[plan->bindings[at].group].push_back(plan->bindings[at].sizes_start);
+      const Binding& bound = plan->bindings[at];
+      if (!plan->table->of_collective[at] || bound.group < 0) continue;
+      own[bound.group].push_back(is_collective(*plan, at) ? bound.sizes_start : kWithoutSteps);
     }
     for (auto& [group, sizes] : own) {
       std::sort(sizes.begin(), sizes.end());
