@@ -16,7 +16,7 @@ from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 from genie.workload.synthetic import collective
-from simtwin.fabric.schema import Domain, Fabric, Link, RailOptimized, SingleSwitch, Transport
+from simtwin.fabric.schema import Domain, Fabric, Link, Priority, RailOptimized, SingleSwitch, Switch, Transport
 from simtwin.play.twin import Twin
 from simtwin.play.watching import Watch
 
@@ -110,6 +110,11 @@ def test_episodes_are_forgotten_beyond_their_memory() -> None:
     [
         (Fabric(topology=SingleSwitch(hosts=8), link=LINK, transport=Transport(congestion="swift")), "have learned"),
         (Fabric(topology=SingleSwitch(hosts=8), link=LINK, transport=Transport(queue_pairs=2)), "several paths"),
+        (Fabric(topology=SingleSwitch(hosts=8), link=LINK, switch=Switch(cut_through=True)), "cut through"),
+        (
+            Fabric(topology=SingleSwitch(hosts=8), link=LINK, priority=Priority(2, 5, data_weight=3, control_weight=1)),
+            "weighted classes",
+        ),
     ],
 )
 def test_reasons_why_nothing_is_played_apart(fabric: Fabric, reason: str) -> None:
@@ -127,6 +132,27 @@ def test_nodes_that_links_without_any_time_join() -> None:
     fabric = Fabric(topology=SingleSwitch(hosts=8), link=Link(Rate(0), Duration(0)))
     episodes, _, unusable = compare(SkipCase("no time", fabric, job(3), NCCL, 1, ()))
     assert (episodes, unusable) == (0, "links without any time join nodes")
+
+
+def test_members_that_end_before_the_last_has_begun() -> None:
+    """A gather: its root is late, and messages beside it give the others something to hear of."""
+    groups = [Group("all", tuple(range(8)))]
+    graphs: dict[int, RankGraph] = {}
+    for rank in range(8):
+        builder = RankBuilder(rank)
+        last: tuple[int, ...] = ()
+        for number in range(0, 32, 4):
+            late_ns = 2_000_000 if rank == 0 else 1_000
+            wait = builder.add(number, "compute", Kind.COMP, last, duration_ns=late_ns, stream=0)
+            ends = [builder.add(number + 1, "gather", Kind.COLL, (wait,), size_bytes=MIB, op=Op.GATHER, group=0)]
+            if rank == 1:
+                ends.append(builder.add(number + 2, "send", Kind.SEND, (wait,), size_bytes=MIB, peer=2, tag=number))
+            if rank == 2:
+                ends.append(builder.add(number + 3, "recv", Kind.RECV, (wait,), size_bytes=MIB, peer=1, tag=number))
+            last = tuple(ends)
+        graphs[rank], _ = builder.finish()
+    workload = Workload("late root", 8, groups, graphs)
+    compare(SkipCase("late root", Fabric(topology=SingleSwitch(hosts=8), link=LINK), workload, Lowering(), 1, ()))
 
 
 def test_several_threads_play_without_episodes() -> None:
