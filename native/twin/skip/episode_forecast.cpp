@@ -15,6 +15,7 @@ namespace {
 // going to replace.
 constexpr std::uint64_t kPlayedFree = 1 << 22, kForecastShare = 10;
 constexpr std::size_t kMarksMost = 1 << 16;
+constexpr std::uint64_t kPlacesBytes = std::uint64_t{1} << 30;
 
 }  // namespace
 
@@ -225,7 +226,7 @@ void Episodes::forecast(Component& component, TimePs now) {
   if (3 * component.acts.size() > 2 * kinds_.acts()) return give_up("nearly all comes together");
   if (report_.played > kPlayedFree + report_.packets + forecast_packets_ / kForecastShare)
     return give_up("playing apart what comes together costs more than it gains");
-  if (places_.memory_bytes() > memory_max_bytes_) return give_up("parts of the network take too much memory");
+  if (places_.memory_bytes() > kPlacesBytes) return give_up("parts of the network take too much memory");
   std::vector<std::uint32_t> places;
   for (const std::unique_ptr<Act>& act : component.acts) places.push_back(act->place->number);
   component.place = &places_.of_all(std::move(places));
