@@ -17,7 +17,7 @@ SharedBuffers::SharedBuffers(const Network& network, std::uint32_t links)
 SharedBuffers::Admission SharedBuffers::admit(std::int32_t node, std::uint32_t ingress,
                                               std::uint32_t priority, std::uint32_t wire_bytes, TimePs now) {
   Pool& pool = pools_[index(node)];
-  was_near_ = true;
+  pool.was_near = true;
   Use& use = use_of(ingress, priority);
   const bool lossless = (config_->lossless >> priority & 1) != 0;
   const std::int64_t wanted = use.bytes + wire_bytes;

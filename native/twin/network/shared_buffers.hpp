@@ -51,8 +51,10 @@ class SharedBuffers {
     pools_[index(node)].used_bytes -= bytes;
     pools_[index(node)].reserved_bytes -= bytes;
   }
-  // A packet has been near a threshold of a switch.
-  bool was_near() const { return was_near_; }
+  // A packet has been near a threshold of any switch.
+  bool was_near() const {
+    return std::ranges::any_of(pools_, [](const Pool& pool) { return pool.was_near; });
+  }
   // Asks early for what the packets of a link and priority will take.
   void fetch(std::uint32_t ingress, std::uint32_t priority) const {
     __builtin_prefetch(&use_of(ingress, priority), 1);
@@ -91,6 +93,7 @@ class SharedBuffers {
     std::int64_t used_bytes = 0;    // of it
     std::int64_t reserved_bytes = 0, most_reserved_bytes = 0;
     std::uint32_t pausing = 0;  // (ingress, priority) that have been told to pause
+    bool was_near = false;      // a packet has been near a threshold
   };
   struct Use {  // by link and priority: what has come by it and waits in its target
     std::int64_t bytes = 0, headroom_bytes = 0;
@@ -128,7 +131,6 @@ class SharedBuffers {
   std::vector<Pool> pools_;                          // by node
   std::vector<Use, HugeAllocator<Use>> uses_;        // by link and priority
   std::vector<TimePs> paused_ps_;                    // by link
-  bool was_near_ = false;
 };
 
 }  // namespace genie::twin

@@ -176,6 +176,7 @@ class Episodes final : public Simulator::Listener {
     const Act* act;
     std::size_t member;
   };
+  bool has_live_ = false;     // packets of its own
   std::vector<Heard> heard_;  // of the component at hand
   InputServices services_;
   std::uint64_t forecast_packets_ = 0;  // of all components

@@ -69,7 +69,9 @@ void Kinds::count(const std::vector<const RankPlan*>& plans) {
     }
   }
   for (const auto& [kind, uses] : count) acts_ += uses;
-  any_again_ = std::ranges::any_of(count, [](const auto& entry) { return entry.second > 1; });
+  // One message of each rank is no pattern.
+  any_again_ = std::ranges::any_of(
+      count, [&](const auto& entry) { return entry.second > (entry.first == kMessages ? plans.size() : 1); });
 }
 
 std::vector<Walker::Play> Kinds::plays_of(const RankPlan& plan) const {
