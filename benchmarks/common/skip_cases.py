@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from genie.collectives.nccl.shape import NcclShape
 from genie.config.congestion import CONTROLS, Hpcc
 from genie.config.units import Duration, Rate, Size
-from genie.plan.build import build_plan
+from genie.plan.build import Plan, build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
@@ -136,27 +137,46 @@ def _job(op: Op, ranks: int, size_bytes: int, count: int, starts_ns: list[int]) 
     return Workload("drawn", ranks, [Group("0", tuple(range(ranks)))], graphs)
 
 
-def play(case: SkipCase, *, skips: bool) -> Played:
-    """Play a case in the kernel, in one of the two ways."""
-    twin = Twin(case.fabric, build_network(case.fabric), list(range(case.workload.world_size)), threads=case.threads)
-    plan = build_plan(case.workload, lowering=case.lowering)
-    episodes = twin.episodes(plan) if skips and not case.stops_ps else None
+@dataclass(frozen=True)
+class Run:
+    """A simulation that has ended. `ready_s`, `ended_s`: its start and its end, by the performance counter."""
+
+    simulator: genie_core.Simulator
+    recurrence: genie_core.Recurrence
+    episodes: genie_core.Episodes | None
+    ready_s: float
+    ended_s: float
+
+
+def run_to_the_end(twin: Twin, plan: Plan, *, skips: bool, stops_ps: tuple[int, ...] = ()) -> Run:
+    """Play a plan, from the beginning again where episodes ask for it; sample at the stops, which allow none."""
+    episodes = twin.episodes(plan) if skips and not stops_ps else None
+    ready_s = 0.0
     while True:
         simulator = twin.simulator(plan)
         assert isinstance(simulator, genie_core.Simulator)
         recurrence = genie_core.Recurrence(simulator)
         if episodes is not None:
             episodes.attach(simulator)
+        ready_s = ready_s or time.perf_counter()
         simulator.start()
         run = recurrence.run if skips else simulator.run
-        for stop_ps in case.stops_ps:
+        for stop_ps in stops_ps:
             while run(RUN_EVENTS, stop_ps):
                 pass
             simulator.sample(stop_ps)
         while run(RUN_EVENTS):
             pass
         if episodes is None or not episodes.begins_again(simulator):
-            break
+            return Run(simulator, recurrence, episodes, ready_s, time.perf_counter())
+
+
+def play(case: SkipCase, *, skips: bool) -> Played:
+    """Play a case in the kernel, in one of the two ways."""
+    twin = Twin(case.fabric, build_network(case.fabric), list(range(case.workload.world_size)), threads=case.threads)
+    plan = build_plan(case.workload, lowering=case.lowering)
+    run = run_to_the_end(twin, plan, skips=skips, stops_ps=case.stops_ps)
+    simulator, recurrence, episodes = run.simulator, run.recurrence, run.episodes
     bits = dict(_bits(simulator, plan.ranks))
     links = simulator.links()
     apart = {"packets": 0, "played": 0, "replayed": 0} if episodes is None else episodes.report

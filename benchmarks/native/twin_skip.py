@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import genie_core
 import numpy as np
 from levels import FILES, LINK, rails
 
@@ -45,6 +44,7 @@ from simtwin.play.twin import Twin
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import twin_packets
 from common.arguments import add_json
+from common.skip_cases import run_to_the_end
 
 MIB = 1 << 20
 NS3_PACKETS_PER_S = 84_000
@@ -125,30 +125,16 @@ def play(row: Row, *, skips: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     began = time.perf_counter()
     plan = build_plan(workload, lowering=row.lowering)
     twin = Twin(fabric, build_network(fabric), list(range(workload.world_size)))
-    episodes = twin.episodes(plan) if skips else None
-    ready = 0.0
-    while True:
-        simulator = twin.simulator(plan)
-        assert isinstance(simulator, genie_core.Simulator)
-        recurrence = genie_core.Recurrence(simulator)
-        if episodes is not None:
-            episodes.attach(simulator)
-        ready = ready or time.perf_counter()
-        simulator.start()
-        run = recurrence.run if skips else simulator.run
-        while run(200_000):
-            pass
-        if episodes is None or not episodes.begins_again(simulator):
-            break
-    ended = time.perf_counter()
+    run = run_to_the_end(twin, plan, skips=skips)
+    simulator, recurrence, episodes = run.simulator, run.recurrence, run.episodes
     bits: dict[str, Any] = {f"link {name}": values for name, values in simulator.links().items()}
     for rank in plan.ranks:
         for table, record in simulator.records(rank).items():
             bits |= {f"rank {rank} {table} {name}": values for name, values in record.items()}
         bits[f"rank {rank} counters"] = np.array(list(simulator.counters(rank).values()))
     measured = {
-        "setup_s": ready - began,
-        "simulator_s": ended - ready,  # with further beginnings
+        "setup_s": run.ready_s - began,
+        "simulator_s": run.ended_s - run.ready_s,  # with further beginnings
         "packets": simulator.data_packets,
         "events": simulator.events,
         "end_ms": simulator.now_ps / 1e9,

@@ -212,7 +212,9 @@ def simulate(
 
             print(f"report: {write_simulation_report(out, digest)}")
         if stop.number is not None:
-            played = "all of it" if run.info["complete"] else "what was played until then"
+            skip = run.info.get("skip") or {}
+            in_progress = "over by then" if skip.get("episodes", {}).get("replayed") else "played until then"
+            played = "all of it" if run.info["complete"] else f"what was {in_progress}"
             print(f"genie: {signal_in_words(stop.number)}, {extent_of(run)}; {played} is in {out}", file=sys.stderr)
             return 128 + stop.number
         if stop_after_ps is not None and run.info["complete"]:

@@ -399,9 +399,9 @@ class TwinOptions:
         str,
         Option(
             "Level of detail of the twin. `packet`: every packet passes every queue, exactly. `packet+skip`: the same "
-            "results; the twin skips periods of a state that recurs. `flow`: messages share links as fluids. "
-            "`analytic`: formulas give the time of each collective and message. `validate` takes `packet` and "
-            "`packet+skip` only.",
+            "results; the twin skips periods of a state that recurs, and plays once what comes again elsewhere or "
+            "later. `flow`: messages share links as fluids. `analytic`: formulas give the time of each collective and "
+            "message. `validate` takes `packet` and `packet+skip` only.",
             TWIN,
             metavar="|".join(LEVELS),
         ),

@@ -11,7 +11,7 @@ from twin_fabrics import GBPS, MIB, twin_of
 
 from genie.collectives.nccl.shape import NcclShape
 from genie.config.units import Duration, Rate
-from genie.plan.build import build_plan
+from genie.plan.build import Plan, build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
@@ -46,6 +46,19 @@ def job(rounds: int, *, compute_ns: int = 100_000, size_bytes: int = 4 * MIB) ->
     return Workload("rounds", 8, groups, graphs)
 
 
+def played_with(twin: Twin, plan: Plan, episodes: genie_core.Episodes) -> genie_core.Simulator:
+    """Play a plan to its end, with nothing that would not fit."""
+    simulator = twin.simulator(plan)
+    assert isinstance(simulator, genie_core.Simulator)
+    episodes.attach(simulator)
+    simulator.start()
+    while simulator.run(100_000):
+        pass
+    assert not episodes.begins_again(simulator)
+    assert simulator.done
+    return simulator
+
+
 def compare(case: SkipCase) -> tuple[int, int, str]:
     """Check the bits of a case; its episodes, packets that were not played, and why there are no episodes."""
     played, skipped = play(case, skips=False), play(case, skips=True)
@@ -65,14 +78,7 @@ def test_what_comes_again_on_each_rail_and_in_each_round_is_played_once() -> Non
     twin = Twin(RAILS, twin_of(RAILS).network, list(range(8)))
     plan = build_plan(job(20), lowering=NCCL)
     episodes = twin.episodes(plan)
-    simulator = twin.simulator(plan)
-    assert isinstance(simulator, genie_core.Simulator)
-    episodes.attach(simulator)
-    simulator.start()
-    while simulator.run(100_000):
-        pass
-    assert not episodes.begins_again(simulator)
-    assert simulator.done
+    simulator = played_with(twin, plan, episodes)
     report = episodes.report
     assert report["replayed"] == 40
     assert report["distinct"] <= 4  # the order of a switch's inputs differs in the first rounds
@@ -92,13 +98,7 @@ def test_episodes_are_forgotten_beyond_their_memory() -> None:
     distinct, ends = [], []
     for memory_bytes in (1 << 30, 0):
         episodes = twin.episodes(plan, memory_bytes)
-        simulator = twin.simulator(plan)
-        assert isinstance(simulator, genie_core.Simulator)
-        episodes.attach(simulator)
-        simulator.start()
-        while simulator.run(100_000):
-            pass
-        assert not episodes.begins_again(simulator)
+        simulator = played_with(twin, plan, episodes)
         distinct.append(episodes.report["distinct"])
         ends.append(simulator.now_ps)
     assert distinct[0] < distinct[1]

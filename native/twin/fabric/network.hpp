@@ -89,6 +89,8 @@ struct LinkErrors {
   TimePs round_trip = -1;
 };
 
+// A new field has its place in network_of (network_part.cpp) too, and in describe where parts may differ in
+// it.
 struct Network {
   std::int32_t hosts = 0;  // nodes 0 .. hosts - 1
   std::int32_t nodes = 0;  // then the switches

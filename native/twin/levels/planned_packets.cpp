@@ -8,13 +8,9 @@
 
 namespace genie::twin {
 
-std::uint64_t PlannedPackets::total() {
-  if (planned_ == 0) planned_ = std::max<std::uint64_t>(count(), 1);
-  return planned_;
-}
-
 double PlannedPackets::share(std::uint64_t sent) {
-  return std::min(static_cast<double>(sent) / static_cast<double>(total()), 0.999);
+  if (planned_ == 0) planned_ = std::max<std::uint64_t>(count(), 1);
+  return std::min(static_cast<double>(sent) / static_cast<double>(planned_), 0.999);
 }
 
 // Collectives of one shape are counted once, and the nodes of a class.

@@ -16,7 +16,6 @@ class PlannedPackets {
   // Of the packets of the plan's messages: below 1, though what is sent again counts too. The first to ask
   // waits until they are counted.
   double share(std::uint64_t sent);
-  std::uint64_t total();
 
  private:
   std::uint64_t count() const;

@@ -53,7 +53,7 @@ void InputOrder::take_later(TimePs now) {
 
 // By the kept services. Where the order of two is not known, it is not known from now on. That matters where
 // two go on by one port.
-[[gnu::noinline]] bool InputOrder::take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask,
+[[gnu::noinline]] void InputOrder::take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask,
                                                    TimePs now) {
   take_later(now);
   const auto input_of = [&](const Contender& turn) { return batch.arrivals[turn.key & number_mask].input; };
@@ -78,7 +78,6 @@ void InputOrder::take_later(TimePs now) {
   std::uint64_t order = clock_;
   for (const Contender& turn : batch.turns)
     services_[input_of(turn)] = {now, ++order, is_known ? 0 : make_mark()};
-  return is_known;
 }
 
 // Among the packets of one instant that a rate has let go; those of one meeting keep their order. Only where

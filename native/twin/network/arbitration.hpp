@@ -94,7 +94,7 @@ class alignas(64) InputOrder {
  private:
   // Equal for those that came together when they came last.
   std::uint64_t meeting(std::uint32_t input) const { return std::max(served_[input], met_[input]); }
-  bool take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask, TimePs now);
+  void take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask, TimePs now);
   void draw_turns(ArrivalBatch& batch, std::size_t first, std::size_t end, std::uint64_t number_mask,
                   std::uint64_t seed);
 

@@ -96,7 +96,6 @@ class Simulator {
   bool done() const;
   // Share of the packets of the plan's messages that have been sent: 0 to 1.
   double share_done();
-  std::uint64_t planned_packets() { return planned_.total(); }
   // Failures, or what ranks wait for, one line each; empty when all is done.
   std::vector<std::string> problems() const;
   // Links that are down on the ways of connections that gave up.

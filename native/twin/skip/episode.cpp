@@ -53,8 +53,8 @@ std::vector<TimePs> cable_rests_of(const Network& part, Simulator& simulator) {
   const Links& links = simulator.links();
   QueuePairs& queue_pairs = simulator.hosts().queue_pairs();
   std::vector<TimePs> rests(static_cast<std::size_t>(part.links()) / 2, 0);
-  for (std::uint32_t id = 0; id < queue_pairs.size();
-       ++id) {  // a queue pair's pacing counts for its first cable
+  // A queue pair's pacing counts for its first cable.
+  for (std::uint32_t id = 0; id < queue_pairs.size(); ++id) {
     TimePs& rest = rests[links.link_at(queue_pairs[id].route) / 2];
     rest = std::max(rest, queue_pairs[id].queue_pair.data_from());
   }
