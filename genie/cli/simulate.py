@@ -53,6 +53,7 @@ genie simulate TRACE --fabric FABRIC.toml --band --report -o runs/band
 """
 
 
+SKIP_ERROR_MAX = 10  # percent
 COLLECTIVES_PRINTED = 8
 PRINTED_ROWS_MAX = 2_000_000  # rows of a timeline: more take seconds, and --report shows the same
 
@@ -143,6 +144,17 @@ def simulate(
             rich_help_panel=TWIN_PANEL,
         ),
     ] = "1GiB",
+    skip_error: Annotated[
+        str,
+        typer.Option(
+            "--skip-error",
+            metavar="PERCENT",
+            help="With `--level packet+skip`: also skip long messages whose rates fluctuate about a mean, by an "
+            "estimate. PERCENT, such as `1%`, at most 10%, is the largest error of a flow's mean rate. Results then "
+            "differ from level `packet`; `run.json` has the bound of each message.",
+            rich_help_panel=TWIN_PANEL,
+        ),
+    ] = "0%",
     report: Annotated[
         bool,
         typer.Option(
@@ -165,7 +177,11 @@ def simulate(
             raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
         if follow is not None and out.resolve() in (follow.resolve(), *follow.resolve().parents):
             raise UsageError(f"-o {out}: holds the run to follow, which would be replaced; choose another -o")
-        memory_bytes = _memory_of(skip_memory)
+        memory_bytes, error = _memory_of(skip_memory), _error_of(skip_error)
+        if error and not level.skips:
+            raise UsageError("--skip-error: is for --level packet+skip")
+        if error and verify_skip:
+            raise UsageError("--verify-skip: estimates differ from level packet; leave --skip-error out")
         if verify_skip and not level.skips:
             raise UsageError("--verify-skip: is for --level packet+skip")
         if verify_skip and stop_after is not None:
@@ -190,7 +206,9 @@ def simulate(
         prepare_folder(out, TWIN)
         with StopSignals() as stop, Progress() as progress:
             written = partial(progress.writing, out=out)
-            watch = Watch(progress, stop, stop_after_ps, kept, written, progress.begin, verify_skip, memory_bytes)
+            watch = Watch(
+                progress, stop, stop_after_ps, kept, written, progress.begin, verify_skip, memory_bytes, error
+            )
             run = simulate_to_folder(
                 twin,
                 job.workload,
@@ -276,6 +294,17 @@ def _memory_of(text: str) -> int:
     return 1 << 62 if size_bytes < 0 else size_bytes
 
 
+def _error_of(text: str) -> float:
+    """Return --skip-error as a share."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= SKIP_ERROR_MAX:
+        raise UsageError(f"--skip-error {text}: must be a percentage from 0 to {SKIP_ERROR_MAX}, such as 1%")
+    return percent / 100
+
+
 def _warn_of_threads(simulated: TwinOptions, job: Job, twin: Twin) -> None:
     if simulated.threads > 1 and isinstance(job.fabric.control, Hpcc):
         warn("hpcc's telemetry needs one thread: --threads 1 is used")
@@ -291,8 +320,18 @@ def _result(run: Run, level: Level) -> str:
     packets = run.info["data_packets"]
     done = f"{packets} data packets ({packets / max(wall_s, 1e-9) / 1e6:.2f} M/s)"
     if (skip := run.info.get("skip")) and skip["packets"]:
-        done = f"{skip['share']:.1%} of {packets} data packets skipped in {wall_s:.3g} s, same bits as level packet"
+        done = f"{skip['share']:.1%} of {packets} data packets skipped in {wall_s:.3g} s, {_bits(skip)}"
     return ", ".join([extent_of(run), done, *events_of(run.counters)])
+
+
+def _bits(skip: dict[str, Any]) -> str:
+    """Return how near the results are to those of level packet."""
+    if not (estimates := skip.get("estimates")):
+        return "same bits as level packet"
+    return (
+        f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}, ends of messages "
+        f"within {estimates['apart']:.1%} of level packet ({estimates['confidence']:.0%} confidence)"
+    )
 
 
 def _milliseconds(time_ns: float) -> str:

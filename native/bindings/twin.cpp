@@ -18,6 +18,7 @@
 #include "twin/packet_level/simulator.hpp"
 #include "twin/skip/episodes.hpp"
 #include "twin/skip/recurrence.hpp"
+#include "twin/skip/steady_flows.hpp"
 
 namespace genie::bindings {
 namespace {
@@ -26,6 +27,7 @@ using twin::Episodes;
 using twin::Network;
 using twin::Recurrence;
 using twin::Simulator;
+using twin::SteadyFlows;
 
 void checked(const Network& network) {
   const std::string problem = network.check();
@@ -144,6 +146,23 @@ nb::dict take_samples(Simulator& simulator) {
   pairs["rate_bps"] = column_of<std::int64_t>(samples.pairs, &PairSample::rate_bps);
   out["links"] = links;
   out["pairs"] = pairs;
+  return out;
+}
+
+// Columns, by flow.
+nb::dict flows_of(const SteadyFlows& steady, TimePs now) {
+  using twin::Flow;
+  const std::vector<Flow> flows = steady.flows(now);
+  nb::dict out;
+  out["queue_pair"] = column_of<std::int64_t>(flows, &Flow::queue_pair);
+  out["rank"] = column_of<std::int64_t>(flows, &Flow::rank);
+  out["peer"] = column_of<std::int64_t>(flows, &Flow::peer);
+  out["messages"] = column_of<std::int64_t>(flows, &Flow::messages);
+  out["unacked_psn"] = column_of<std::int64_t>(flows, &Flow::unacked_psn);
+  out["end_psn"] = column_of<std::int64_t>(flows, &Flow::end_psn);
+  out["packets"] = column_of<std::int64_t>(flows, &Flow::packets);
+  out["left"] = column_of<std::int64_t>(flows, &Flow::left);
+  out["allowed_bps"] = column_of<std::int64_t>(flows, &Flow::allowed_bps);
   return out;
 }
 
@@ -353,6 +372,7 @@ void register_twin(nb::module_& m) {
       .def("run", &Recurrence::run, "events"_a, "until_ps"_a = kNever,
            nb::call_guard<nb::gil_scoped_release>(),
            "Run the simulator as its own run() does; events that are skipped do not count.")
+      .def("forget", &Recurrence::forget, "The simulator has been moved by other means.")
       .def_prop_ro("unfoldable", &Recurrence::unfoldable,
                    "The reason why nothing can be skipped; an empty text where something can.")
       .def_prop_ro("report", [](const Recurrence& recurrence) {
@@ -366,6 +386,25 @@ void register_twin(nb::module_& m) {
         out["words"] = report.words;
         return out;
       });
+  nb::class_<SteadyFlows>(m, "SteadyFlows",
+                          "Flows of a simulation at level packet, and its movement by an estimate.")
+      .def(nb::init<Simulator&>(), "simulator"_a, nb::keep_alive<1, 2>())
+      .def_prop_ro("unusable", &SteadyFlows::unusable,
+                   "The reason why the simulation cannot be moved; an empty text where it can.")
+      .def("flows", &flows_of, "now_ps"_a,
+           "Queue pairs with messages that are not over: columns, each (flows,), of the first of these. "
+           "`packets`, `left`: in it, and to be sent for the first time; allowed_bps: -1 without a limit.")
+      .def("classes", &SteadyFlows::classes, "queue_pairs"_a,
+           "A number for each of some queue pairs, equal where paths and what shares them are alike.")
+      .def(
+          "count", &SteadyFlows::count, "now_ps"_a, "since_ps"_a,
+          "Take down all counters, and forget those from before since_ps. Estimates of their growth are from "
+          "the oldest on.")
+      .def_prop_ro("horizon_ps", &SteadyFlows::horizon, "The first event that no estimate is to pass.")
+      .def("advance", &SteadyFlows::advance, "now_ps"_a, "by_ps"_a, "queue_pairs"_a, "packets"_a,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Move the simulation, all of which has come to `now_ps`: each queue pair sends so many packets of "
+           "its first message meanwhile. False: the state cannot be moved now, and nothing has changed.");
   nb::class_<Episodes>(m, "Episodes", "Collectives and messages of a job that are played once for all alike.")
       .def(nb::new_(&make_episodes), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, nb::kw_only(),
            "queue_pairs"_a = 1, "split"_a = false, "memory_bytes"_a = Episodes::kMemoryBytes,

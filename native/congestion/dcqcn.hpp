@@ -67,6 +67,7 @@ class Dcqcn final : public Controller {
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
     Controller::fold(fold, acknowledged);
     fold.exact(rate_bps_, target_bps_, timer_events_, byte_events_);
+    fold.own_time(next_alpha_);
     if (!paced_) return;
     fold.exact(sent_bytes_);
     fold.moment(next_increase_);

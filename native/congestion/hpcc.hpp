@@ -58,7 +58,7 @@ class Hpcc final : public Controller {
       Hop& hop = last_.hops[at];
       fold.exact(hop.queue_bytes, hop.rate_bps, hop.port);
       fold.moment(hop.time);
-      fold.total(hop.sent_bytes);
+      fold.reading(hop.sent_bytes);
     }
   }
 

@@ -46,6 +46,8 @@ class Fold {
   virtual void after(TimePs& time, TimePs mark) = 0;
   // A timer that only sets itself again. Equal states may differ in it.
   virtual void timer(TimePs& time) = 0;
+  // A time that its owner alone reads. It is not compared, and stays where the others recur.
+  virtual void own_time(TimePs& time) = 0;
   // The time of the latest event of a kind, kept for the record: none or one comes in each period.
   virtual void latest(TimePs& time) = 0;
   // The time of an event that does not recur: no shift passes it, or moves it.
@@ -58,6 +60,17 @@ class Fold {
     value = static_cast<Number>(found.after);
     return found;
   }
+  // The same, of packets that the queue pair of the latest `at_queue_pair` has sent or received.
+  enum class Way : std::uint8_t { kSent, kReceived };
+  virtual Base packets(std::uint64_t value, std::uint64_t mask, Way) { return base(value, mask); }
+  template <class Number>
+  Base packets(Number& value, Way way, std::uint64_t mask = ~std::uint64_t{0}) {
+    const Base found = packets(static_cast<std::uint64_t>(value), mask, way);
+    value = static_cast<Number>(found.after);
+    return found;
+  }
+  // All that follows belongs to a queue pair. `peer`: the queue pair at the other end.
+  virtual void at_queue_pair(std::uint32_t /*id*/, std::uint32_t /*peer*/) {}
   // A number on a base's circle.
   virtual std::uint64_t relative(const Base& to, std::uint64_t value, std::uint64_t mask) = 0;
   template <class Number>
@@ -75,8 +88,12 @@ class Fold {
   // A counter that no decision reads: it grows equally in each period.
   virtual void total(std::uint64_t& value) = 0;
   virtual void total(std::int64_t& value) = 0;
+  // The bytes that a port has sent. `skipped`: those of them that `value` has left out.
+  virtual void odometer(std::uint64_t& value, std::uint64_t& /*skipped*/) { total(value); }
+  // A reading of an odometer.
+  virtual void reading(std::uint64_t& value) { total(value); }
   // A counter of events that forbid a shift: random draws, losses, notifications.
-  virtual void rare(std::uint64_t value) = 0;
+  virtual void rare(std::uint64_t& value) = 0;
   // A part that is not compared: what comes to it in a period comes to it again in the next.
   class Replayed {
    public:
@@ -90,6 +107,8 @@ class Fold {
     virtual void replay(TimePs from, TimePs to, std::int64_t periods) = 0;
   };
   virtual void replayed(Replayed& part) = 0;
+  // False: a part that can be replayed is visited as any other.
+  virtual bool replays() const { return true; }
   // The handle of a walker's operation, which `handles` reads.
   virtual void handle(std::uint64_t& value) = 0;
 
@@ -200,6 +219,7 @@ class Observe : public Fold {
   }
   void after(TimePs& time, TimePs mark) override { word(time <= mark ? kPast : as_relative(time)); }
   void timer(TimePs& time) override { word(time == kNever ? 1 : 0); }
+  void own_time(TimePs&) override {}
   void latest(TimePs& time) override { found_.latest.push_back(time); }
   void horizon(TimePs time) override { found_.horizon = std::min(found_.horizon, time); }
   Base base(std::uint64_t value, std::uint64_t) override {
@@ -225,7 +245,7 @@ class Observe : public Fold {
   }
   void total(std::uint64_t& value) override { found_.counters.push_back(value); }
   void total(std::int64_t& value) override { found_.counters.push_back(static_cast<std::uint64_t>(value)); }
-  void rare(std::uint64_t value) override { found_.rare.push_back(value); }
+  void rare(std::uint64_t& value) override { found_.rare.push_back(value); }
   void handle(std::uint64_t& value) override {
     word(handles_ == nullptr ? value : handles_->relative(value));
   }
@@ -262,6 +282,7 @@ class Shift : public Fold {
   }
   void after(TimePs& time, TimePs) override { move(time); }
   void timer(TimePs& time) override { move(time); }
+  void own_time(TimePs&) override {}
   void latest(TimePs& time) override {
     if (later_.latest[latest_at_] != earlier_.latest[latest_at_]) move(time);
     ++latest_at_;
@@ -283,7 +304,7 @@ class Shift : public Fold {
   void replayed(Replayed& part) override { part.replay(earlier_.now, later_.now, periods_); }
   void total(std::uint64_t& value) override { value += step() * static_cast<std::uint64_t>(periods_); }
   void total(std::int64_t& value) override { value += static_cast<std::int64_t>(step()) * periods_; }
-  void rare(std::uint64_t) override {}
+  void rare(std::uint64_t&) override {}
   void handle(std::uint64_t& value) override {
     if (handles_ != nullptr) value = handles_->moved(value);
   }

@@ -124,6 +124,7 @@ class QueuePair {
   }
 
   std::uint32_t message_left() const { return requester_.message_left(); }
+  SendProgress progress() const { return requester_.progress(); }
   bool can_fold() const { return responder_.can_fold(); }
   // Bases of both ends' numbers, to which packets under way are relative.
   struct Bases {

@@ -12,9 +12,21 @@ std::uint32_t Requester::message_left() const {
   return psn_add(entry.first_psn, entry.packets + kPsnMask + 1 - send_psn_);
 }
 
+SendProgress Requester::progress() const {
+  if (queue_.empty()) return {};
+  const Entry& entry = queue_.at(0);
+  const std::uint32_t end_psn = psn_add(entry.first_psn, entry.packets);
+  const std::int32_t left = std::min(psn_diff(end_psn, send_psn_), psn_diff(end_psn, sent_end_psn_));
+  return {.messages = queue_.size(),
+          .unacked_psn = unacked_psn_,
+          .end_psn = end_psn,
+          .packets = entry.packets,
+          .left = static_cast<std::uint32_t>(std::max(left, 0))};
+}
+
 Fold::Base Requester::fold(Fold& fold) {
   const auto in_flight = static_cast<std::uint32_t>(std::max(psn_diff(sent_end_psn_, unacked_psn_), 0));
-  const Fold::Base psn = fold.base(unacked_psn_, kPsnMask);
+  const Fold::Base psn = fold.packets(unacked_psn_, Fold::Way::kSent, kPsnMask);
   const Fold::Base ssn = fold.base(ssn_, kPsnMask);
   fold.exact(state_, restrained_, credited_, recovering_, gap_, cursor_, since_request_, retries_);
   fold.exact(rnr_retries_, backoff_, last_syndrome_, reads_);

@@ -212,6 +212,7 @@ class Requester {
     sink.ready();
   }
 
+  SendProgress progress() const;
   // Returns the base of its PSNs: the oldest that is not acknowledged.
   Fold::Base fold(Fold& fold);
 

@@ -12,6 +12,13 @@
 
 namespace genie::roce {
 
+// The first message that is not over, and how far it has come.
+struct SendProgress {
+  std::uint32_t messages = 0;                  // that are not over
+  std::uint32_t unacked_psn = 0, end_psn = 0;  // of the first
+  std::uint32_t packets = 0, left = 0;         // in it, and of it to be sent for the first time
+};
+
 class SendQueue {
  public:
   struct Entry {

@@ -113,8 +113,8 @@ class SenderControl {
   void fold(Fold& fold, const Fold::Base& unacked, std::uint32_t in_flight) {
     fold.exact(rate_bps_, wire_bytes_, window_packets_, ack_every_packets_, paced_);
     fold.not_before(data_from_, gap());
-    const Fold::Base acknowledged = fold.base(acknowledged_);
-    if (controller_ != nullptr && controller_->is_replayed()) {
+    const Fold::Base acknowledged = fold.packets(acknowledged_, Fold::Way::kSent);
+    if (controller_ != nullptr && controller_->is_replayed() && fold.replays()) {
       if (tape_ == nullptr) tape_ = std::make_unique<congestion::ControlTape>(*controller_, bounds());
       const congestion::ControlLimits limits = congestion::ControlLimits::of(*controller_, bounds());
       fold.exact(limits.window.packets, limits.window.ack_every_packets, limits.rate_bps);

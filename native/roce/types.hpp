@@ -143,12 +143,13 @@ struct QueuePairCounters {
   std::uint64_t reads_dropped = 0, forged_requests = 0, forged_acks = 0, forged_naks = 0, forged_cnps = 0;
 
   void fold(Fold& fold) {
-    for (std::uint64_t* usual : {&data_sent, &data_received, &acks_sent, &acks_received}) fold.total(*usual);
-    for (const std::uint64_t* other :
-         {&retransmitted, &duplicates, &out_of_sequence, &naks_sent, &naks_received, &rnr_naks_sent,
-          &rnr_naks_received, &timeouts, &refused, &responses_sent, &responses_received, &congestion_marks,
-          &cnps_sent, &cnps_received, &reads_dropped, &forged_requests, &forged_acks, &forged_naks,
-          &forged_cnps})
+    fold.packets(data_sent, Fold::Way::kSent);
+    fold.packets(data_received, Fold::Way::kReceived);
+    for (std::uint64_t* usual : {&acks_sent, &acks_received}) fold.total(*usual);
+    for (std::uint64_t* other : {&retransmitted, &duplicates, &out_of_sequence, &naks_sent, &naks_received,
+                                 &rnr_naks_sent, &rnr_naks_received, &timeouts, &refused, &responses_sent,
+                                 &responses_received, &congestion_marks, &cnps_sent, &cnps_received,
+                                 &reads_dropped, &forged_requests, &forged_acks, &forged_naks, &forged_cnps})
       fold.rare(*other);
   }
 

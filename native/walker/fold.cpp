@@ -132,7 +132,9 @@ void Walker::fold(Fold& fold, Instance& at) {
     fold.exact(send.outstanding);
     fold.total(send.messages);
     fold.total(send.size_bytes);
-    fold.rare(static_cast<std::uint64_t>(send.retransmits));
+    auto retransmits = static_cast<std::uint64_t>(send.retransmits);
+    fold.rare(retransmits);
+    send.retransmits = static_cast<std::int64_t>(retransmits);
     fold.latest(send.acked);
     fold.total(send.busy);
     fold.latest(send.busy_since);

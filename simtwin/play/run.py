@@ -168,7 +168,7 @@ def simulated(
         "threads": twin.threads,
         "follow": starts,
         "follows": str(live.path) if live else None,
-        "error_bound": 0.0 if twin.level.has_packets else None,  # none is known
+        "error_bound": _error_bound(twin, facts),
         **facts,
         "slots": slots,
         "compute": compute,
@@ -210,6 +210,14 @@ def simulated(
     transfers = result.transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA)
     series = watch.series.table() if watch.series else None
     return Simulated(info, timeline, transfers, counters, paths.table, twin, series, failure)
+
+
+def _error_bound(twin: Twin, facts: dict[str, Any]) -> float | None:
+    """Return the bound of the error of a message's end, as a share; None where none is known."""
+    if not twin.level.has_packets:
+        return None
+    estimates = facts.get("skip", {}).get("estimates")
+    return round(estimates["apart"], 6) if estimates else 0.0
 
 
 def _recorded(workload: Workload, ranks: list[int] | None) -> dict[str, Any] | None:

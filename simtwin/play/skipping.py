@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import genie_core
 import numpy as np
+
+from simtwin.play.batch_means import CONFIDENCE
+from simtwin.play.estimating import Estimator
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,6 +25,7 @@ class Skipped:
     """The parts of a simulation that were skipped, over all iterations.
 
     `packets`: data packets that were not played. `replayed`: episodes, of which `distinct` ones were played.
+    `estimated`: packets of estimated skips, which `packets` counts too. `errors`: of the messages that these moved.
     `reasons`: why an iteration, or all of it, was played packet by packet, and why no episodes were played apart.
     """
 
@@ -31,24 +36,30 @@ class Skipped:
     snapshots: int = 0
     replayed: int = 0
     distinct: int = 0
+    estimates: int = 0
+    estimated: int = 0
+    errors: tuple[dict[str, Any], ...] = ()
     reasons: tuple[str, ...] = ()
 
-    def plus(self, recurrence: genie_core.Recurrence, episodes: genie_core.Episodes | None) -> Skipped:
+    def plus(self, skips: IterationSkips, iteration: int) -> Skipped:
         """Return the sum with one more iteration."""
-        report = recurrence.report
+        report, episodes, estimator = skips.recurrence.report, skips.episodes, skips.estimator
         apart = {"replayed": 0, "distinct": 0, "packets": 0, "played": 0} if episodes is None else episodes.report
-        skips = report["jumps"] > 0 or apart["replayed"] > 0
-        reason = recurrence.unfoldable or ("" if skips else NO_RECURRENCE)
-        reasons = [reason, "" if episodes is None or not episodes.unusable else f"no episodes: {episodes.unusable}"]
+        estimates = 0 if estimator is None else estimator.skips
+        estimated = 0 if estimator is None else estimator.packets
+        errors = () if estimator is None else ({"iteration": iteration, **asdict(it)} for it in estimator.errors)
         return Skipped(
             self.jumps + report["jumps"],
             self.periods + report["periods"],
-            self.packets + report["packets"] + max(apart["packets"] - apart["played"], 0),
-            self.time_ps + report["time_ps"],
+            self.packets + report["packets"] + max(apart["packets"] - apart["played"], 0) + estimated,
+            self.time_ps + report["time_ps"] + (0 if estimator is None else estimator.time_ps),
             self.snapshots + report["snapshots"],
             self.replayed + apart["replayed"],
             self.distinct + apart["distinct"],
-            tuple(dict.fromkeys([*self.reasons, *filter(None, reasons)])),
+            self.estimates + estimates,
+            self.estimated + estimated,
+            (*self.errors, *errors),
+            tuple(dict.fromkeys([*self.reasons, *skips.reasons])),
         )
 
     def facts(self, data_packets: int) -> dict[str, Any]:
@@ -61,8 +72,71 @@ class Skipped:
             "periods": self.periods,
             "snapshots": self.snapshots,
             "episodes": {"replayed": self.replayed, "distinct": self.distinct},
+            **({"estimates": self._estimates()} if self.estimates else {}),
             "reasons": list(self.reasons),
         }
+
+    def _estimates(self) -> dict[str, Any]:
+        """Return the facts of estimated skips. `error`: the largest of a mean rate; `apart`: of a message's end."""
+        return {
+            "skips": self.estimates,
+            "packets": self.estimated,
+            "confidence": CONFIDENCE,
+            "error": max(it["error"] for it in self.errors),
+            "apart": max(it["apart"] for it in self.errors),
+            "messages": [{**it, "error": round(it["error"], 6), "apart": round(it["apart"], 6)} for it in self.errors],
+        }
+
+
+class IterationSkips:
+    """The parts that skip packets of one iteration, and what each found.
+
+    `episodes`: None where none are to be played. `error`: of an estimated mean rate; 0: nothing is estimated.
+    """
+
+    def __init__(self, episodes: genie_core.Episodes | None, error: float, seed: int) -> None:
+        self.episodes, self._error, self._seed = episodes, error, seed
+        self._simulator: genie_core.Simulator | None = None
+        self._recurrence: genie_core.Recurrence | None = None
+        self.estimator: Estimator | None = None
+
+    def attach(self, simulator: genie_core.Simulator) -> Callable[..., bool]:
+        """Return the driver of a simulator that has not started, which takes the place of the simulator's run()."""
+        self._simulator, self._recurrence = simulator, genie_core.Recurrence(simulator)
+        if self.episodes is not None:
+            self.episodes.attach(simulator)
+        if not self._error:
+            return self.recurrence.run
+        self.estimator = Estimator(simulator, self.recurrence, self._error, self._seed)
+        return self.estimator.run
+
+    @property
+    def recurrence(self) -> genie_core.Recurrence:
+        """The recurrence of the latest simulator."""
+        assert self._recurrence is not None
+        return self._recurrence
+
+    def begins_again(self, is_stopped: bool) -> bool:
+        """Return, after a run, whether the iteration must begin again in a new simulator."""
+        if self.episodes is None or self._simulator is None:
+            return False
+        if is_stopped:
+            self.episodes.stop()
+        return not is_stopped and bool(self.episodes.begins_again(self._simulator))
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons why nothing was skipped, or nothing in one of the ways, one line each."""
+        estimates = 0 if self.estimator is None else self.estimator.skips
+        replayed = 0 if self.episodes is None else self.episodes.report["replayed"]
+        skips = self.recurrence.report["jumps"] + replayed + estimates
+        found = [self.recurrence.unfoldable or ("" if skips else NO_RECURRENCE)]
+        if self.estimator is not None:
+            found += ["" if estimates else f"no estimate: {self.estimator.reason}"]
+            found += ["no episodes: an estimate needs all packets in one simulator"]
+        if self.episodes is not None and self.episodes.unusable:
+            found += [f"no episodes: {self.episodes.unusable}"]
+        return list(filter(None, found))
 
 
 def first_difference(played: Simulation, skipped: Simulation) -> str:

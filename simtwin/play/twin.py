@@ -37,7 +37,7 @@ from simtwin.levels.closed_forms import ClosedForms
 from simtwin.levels.names import ANALYTIC, FLOW, PACKET, Level
 from simtwin.levels.part_times import PartTimes
 from simtwin.play.round_trip import base_round_trip_ps, needs_all_routes
-from simtwin.play.skipping import Skipped
+from simtwin.play.skipping import IterationSkips, Skipped
 from simtwin.play.warnings import warnings_on
 from simtwin.play.watching import Stopped, Watch
 
@@ -210,8 +210,8 @@ class Twin:
 
         `arrivals_ns`: iteration -> rank -> (n,) start of every communication node, -1 to leave a node out (`--follow`).
         A run that is followed had the same paths throughout, so that all iterations then share the seed. `watch`
-        observes the run, and may stop it. `skips`: whether periods of a state that recurs are skipped; None: as the
-        level says. Raises SimulationError when ranks wait for ever.
+        observes the run, and may stop it. `skips`: whether packets may be skipped; None: as the level says. Raises
+        SimulationError when ranks wait for ever.
         """
         import polars as pl
 
@@ -238,25 +238,21 @@ class Twin:
                 recorded = self._last_of_classes(plan, analytic, watch)
             number = 0 if arrivals_ns else iteration
             may_skip = self.level.has_packets and (self.level.skips if skips is None else skips)
-            episodes = self.episodes(plan, watch.skip_memory_bytes) if may_skip and watch.plays_to_the_end else None
+            skipping: IterationSkips | None = None
+            if may_skip:
+                plays_apart = watch.plays_to_the_end and not watch.skip_error
+                episodes = self.episodes(plan, watch.skip_memory_bytes) if plays_apart else None
+                skipping = IterationSkips(episodes, watch.skip_error, self.seed + number)
             while True:
                 simulator = self._start(plan, number, losses, keep_trace, analytic, recorded)
-                skipping = None
-                if isinstance(simulator, genie_core.Simulator) and may_skip:
-                    skipping = genie_core.Recurrence(simulator)
-                    if episodes is not None:
-                        episodes.attach(simulator)
-                stopped = watch.play(
-                    simulator, iteration, place, len(iterations), None if skipping is None else skipping.run
-                )
-                if episodes is None or not isinstance(simulator, genie_core.Simulator):
-                    break
-                if stopped is not None:
-                    episodes.stop()
-                if stopped is not None or not episodes.begins_again(simulator):
+                run = None
+                if skipping is not None and isinstance(simulator, genie_core.Simulator):
+                    run = skipping.attach(simulator)
+                stopped = watch.play(simulator, iteration, place, len(iterations), run)
+                if skipping is None or not skipping.begins_again(stopped is not None):
                     break
             if skipping is not None:
-                skipped = (skipped or Skipped()).plus(skipping, episodes)
+                skipped = (skipped or Skipped()).plus(skipping, iteration)
             counters["wall_s"] += time.perf_counter() - began
             if stopped is None and not simulator.done:
                 where = ""

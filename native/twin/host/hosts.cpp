@@ -124,10 +124,8 @@ void Hosts::add_dead_links(std::uint32_t queue_pair, std::vector<std::uint32_t>&
     return std::find(dead.begin(), dead.end(), link) != dead.end();
   };
   for (const std::uint32_t route : queue_pairs_.routes_of(queue_pair)) {
-    for (std::uint32_t at = route;; ++at) {
-      const std::uint32_t link = links_.link_at(at);
+    for (const std::uint32_t link : links_.path_from(route)) {
       if (links_.is_down(link) && !is_known(link) && !is_known(link ^ 1)) dead.push_back(link);
-      if (links_.target_of(link) < network_->hosts) break;
     }
   }
 }

@@ -116,6 +116,7 @@ void QueuePairs::set_part_handles(Fold& fold, std::uint32_t id, RankDriver& rank
 
 void QueuePairs::fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBases& bases) {
   HostQueuePair& own = queue_pairs_[id];
+  fold.at_queue_pair(id, own.peer);
   fold.exact(own.route, own.nic, own.telemetry);
   set_part_handles(fold, id, ranks);
   const roce::QueuePair::Bases found = own.queue_pair.fold(fold);

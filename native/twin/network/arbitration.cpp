@@ -118,17 +118,17 @@ void InputOrder::fold(Fold& fold) {
   for (std::uint32_t input = 0; input < links.size(); ++input)
     fold.exact(place(served_[input]), place(meeting(input)));
   fold.rare(drawn_);
-  fold.total(clock_);
+  fold.base(clock_);
   if (later_at_ < later_.size()) fold.horizon(later_[later_at_].service.time);
   for (std::uint32_t input = 0; input < links.size(); ++input) {
-    fold.total(served_[input]);
-    fold.total(met_[input]);
+    fold.base(served_[input]);
+    fold.base(met_[input]);
     if (!keeps_services()) continue;
     fold.exact(std::ranges::count_if(services_, [&](const Service& it) {
       return std::pair(it.time, it.order) < std::pair(services_[input].time, services_[input].order);
     }));
     fold.latest(services_[input].time);
-    fold.total(services_[input].order);
+    fold.base(services_[input].order);
   }
 }
 

@@ -18,7 +18,7 @@ void Links::fold_port(Fold& fold, std::uint32_t number, const PacketBases& bases
   Port& port = ports_[number];
   fold.exact(port.packets != 0 || port.flying != 0 || port.waiting != 0);
   fold.total(port.packets);
-  fold.total(port.bytes);
+  fold.odometer(port.bytes, skipped_bytes_[number]);
   fold.exact(port.flags, port.flying, port.waiting, port.paused, port.waiting_bytes, port.longest_bytes);
   fold.not_before(port.free, 1);
   for (PriorityQueue& queue : port.queues) {

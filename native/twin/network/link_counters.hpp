@@ -42,9 +42,9 @@ class RareCounters {
   }
   void fold(Fold& fold, std::uint32_t link) {
     LinkCounters& counters = at_source_[link];
-    for (const std::uint64_t lost : {counters.dropped, counters.dropped_bytes, counters.trimmed,
-                                     at_end_[link].packets, at_end_[link].bytes})
-      fold.rare(lost);
+    for (std::uint64_t* lost : {&counters.dropped, &counters.dropped_bytes, &counters.trimmed,
+                                &at_end_[link].packets, &at_end_[link].bytes})
+      fold.rare(*lost);
     fold.total(counters.pauses);
     fold.exact(counters.longest_queue_bytes);
   }

@@ -25,6 +25,7 @@ Links::Links(const Network& network, Schedule& schedule, std::uint64_t seed)
   inbound_.resize(count_);
   targets_.resize(count_);
   buckets_.resize(count_);
+  skipped_bytes_.resize(count_);
   round_robins_.resize(count_);
   ports_of_node_.resize(index(network.nodes));
   balancers_.reserve(index(network.nodes));
@@ -110,13 +111,19 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
   }
 }
 
+std::vector<std::uint32_t> Links::path_from(std::uint32_t route) const {
+  std::vector<std::uint32_t> path{paths_[route]};
+  while (targets_[path.back()] >= network_->hosts) path.push_back(paths_[++route]);
+  return path;
+}
+
 LinkCounters Links::totals(std::uint32_t number) const {
   LinkCounters counters = counters_.of(number);
   counters.marked = marker_.marked(number);
   counters.replays = errors_.replays(number);
   counters.paused_ps = buffers_.paused_ps(number);
   counters.packets = ports_[number].packets;
-  counters.bytes = ports_[number].bytes;
+  counters.bytes = ports_[number].bytes + skipped_bytes_[number];
   counters.longest_queue_bytes = std::max(counters.longest_queue_bytes, ports_[number].longest_bytes);
   counters.queue_bytes = ports_[number].waiting_bytes;
   return counters;

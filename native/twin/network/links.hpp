@@ -64,6 +64,8 @@ class Links {
   // Routes of paths, by which packets find their way; see PathTable.
   std::uint32_t add_path(const std::vector<std::uint32_t>& path) { return paths_.add(path); }
   std::uint32_t link_at(std::uint32_t route) const { return paths_[route]; }
+  // The links from a route to the host that its packets end at.
+  std::vector<std::uint32_t> path_from(std::uint32_t route) const;
   bool is_path(std::uint32_t route, const std::vector<std::uint32_t>& path) const {
     return paths_.is_at(route, path);
   }
@@ -143,6 +145,7 @@ class Links {
   // with pauses that go on, and of the longest queue the one since it was asked last.
   LinkCounters look(std::uint32_t link, TimePs now);
   std::int64_t rate_bps(std::uint32_t link) const { return ports_[link].rate_bps; }
+  TimePs delay_ps(std::uint32_t link) const { return ports_[link].delay; }
   // Links whose ports wait for each other in a circle: each is paused, by a switch in which what it sent
   // waits for the next. Empty when there is none.
   std::vector<std::uint32_t> deadlock() const;
@@ -364,6 +367,7 @@ class Links {
   std::vector<std::uint32_t> inbound_;                     // by link: port in which its packets arrive
   std::vector<std::int32_t> targets_;                      // by link: node
   std::vector<std::vector<std::uint32_t>> ports_of_node_;  // of switches
+  std::vector<std::uint64_t> skipped_bytes_;               // by link; its port has not counted them
   RareCounters counters_;
   EcnMarker marker_;
   ErrorModels errors_;

@@ -62,7 +62,8 @@ class LoadBalancer {
     if (network.balance == Balance::kRoundRobin) {
       constexpr std::uint64_t kTurns = 720'720;  // a multiple of all numbers of next hops up to 16
       fold.exact(drawn_ % kTurns);
-      return fold.total(drawn_);
+      fold.base(drawn_);
+      return;
     }
     fold.rare(drawn_);
     flowlets_.each([&](std::uint64_t connection, Flowlet& flowlet) {

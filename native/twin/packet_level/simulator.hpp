@@ -69,6 +69,8 @@ class Simulator {
     PacketBases bases;
     hosts_.fold_rank(fold, rank, bases);
   }
+  // The reason why its state cannot be advanced by an estimate; "" where it can.
+  std::string unadvanceable() const;
   // A shift of the state has skipped `by` until `now`.
   void move(TimePs by, TimePs now);
   // Before start, with one thread. The listener lives as long.
@@ -79,6 +81,8 @@ class Simulator {
   // Results of packets that were played apart.
   void add_played_until(TimePs time) { played_until_ = std::max(played_until_, time); }
   void add_played(std::int32_t rank, const roce::QueuePairCounters& counters, std::uint64_t data_packets);
+  // Packets that an estimate has skipped; modulo 2^64, so that a number can be taken back.
+  void add_data_packets(std::uint64_t packets) { played_packets_ += packets; }
   // Ends the run: what was played apart does not fit.
   void abandon() { abandoned_ = true; }
   bool is_abandoned() const { return abandoned_; }

@@ -4,9 +4,12 @@
 namespace genie::twin {
 
 std::string Simulator::unfoldable() const {
+  return hosts_.asks_telemetry() ? "HPCC reads clocks in whole nanoseconds" : unadvanceable();
+}
+
+std::string Simulator::unadvanceable() const {
   if (hosts_.keeps_trace()) return "a trace of all packets was asked for";
   if (hosts_.queue_pairs().has_losses()) return "lost packets are planned";
-  if (hosts_.asks_telemetry()) return "HPCC reads clocks in whole nanoseconds";
   return hosts_.can_fold() ? "" : "sprayed packets are not folded";
 }
 

@@ -33,6 +33,12 @@ class TelemetryPool {
     congestion::Telemetry& record = records_[place - 1];
     if (record.count < congestion::kHopsMax) record.hops[record.count++] = hop;
   }
+  // All times are later by so much.
+  void move(TimePs by) {
+    for (congestion::Telemetry& record : records_) {
+      for (std::uint32_t hop = 0; hop < record.count; ++hop) record.hops[hop].time += by;
+    }
+  }
 
  private:
   std::vector<congestion::Telemetry> records_;

@@ -69,6 +69,14 @@ bool Recurrence::run(std::uint64_t events, TimePs until) {
   }
 }
 
+void Recurrence::forget() {
+  short_ = long_ = {};
+  loop_reference_.reset();
+  rhythm_.stop();
+  finder_.clear();
+  rounds_from_ = 0;
+}
+
 // The rank with most left to do.
 void Recurrence::choose_watched() {
   std::int64_t most = 0;

@@ -26,6 +26,8 @@ class Recurrence {
 
   // As Simulator::run; skipped events do not count.
   bool run(std::uint64_t events, TimePs until = kNever);
+  // The simulation has been moved by other means: what has been seen of it is of another time.
+  void forget();
   const Report& report() const { return report_; }
   // The reason why nothing can be skipped; "" where something can.
   std::string unfoldable() const { return simulator_.unfoldable(); }

@@ -1,0 +1,182 @@
+"""Estimated skips (`--skip-error`): flows whose rates fluctuate about a mean are moved on by an estimate.
+
+Between two events of messages the packets of all flows are counted in batches. Flows on alike paths are pooled. Where
+their mean rates are known well enough, the simulation is moved to a later time: each flow by its mean and by noise like
+that of its batches, so that seeds keep their spread. See ARCHITECTURE.md, "Estimated skips".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import genie_core
+import numpy as np
+
+from simtwin.play.batch_means import (
+    BATCHES_LEAST,
+    CONFIDENCE,
+    Array,
+    drawn_noise,
+    independent_batches,
+    longest,
+    pools_of,
+)
+from simtwin.play.series import NEVER_PS
+
+FIRST_BATCH_PS, LONGEST_FIRST_BATCH_PS = 100 * 10**6, 5 * 10**9
+BATCHES_MAX = 128  # then two become one
+SETTLING = 0.25  # the share of batches that is left out: rates settle
+SKIP_LEAST, MOVED_LEAST = 4.0, 0.02  # batches, and the share of messages, below which a skip gains too little
+REACH_MAX = 10.0  # how often skips last as long as what was observed: slower changes than that are not seen
+RESERVE = 1 / 8  # of a batch, which is played before a message ends
+PSN_MASK = 0xFFFFFF
+
+
+@dataclass(frozen=True)
+class FlowError:
+    """The errors of a message's end that a skip has caused, as shares of the message's packets.
+
+    `error`: bound of the error of its mean rate. `apart`: bound of its distance from level `packet` with the same seed,
+    where the noise of the rate counts twice.
+    """
+
+    rank: int
+    peer: int
+    error: float
+    apart: float
+
+
+class Estimator:
+    """Skips of a simulation by estimates; run() takes the place of the simulator's own.
+
+    `error`: the largest error of a flow's mean rate that a skip may cause, as a share. `reason`: why the latest look
+    led to no skip.
+    """
+
+    def __init__(
+        self, simulator: genie_core.Simulator, recurrence: genie_core.Recurrence, error: float, seed: int
+    ) -> None:
+        self._simulator, self._recurrence, self._error = simulator, recurrence, error
+        self._steady = genie_core.SteadyFlows(simulator)
+        self._random = np.random.default_rng(seed)
+        self._first_ps = FIRST_BATCH_PS
+        self._next_ps = FIRST_BATCH_PS
+        self._key: Array | None = None
+        self._errors: dict[tuple[int, int], tuple[FlowError, float]] = {}  # by queue pair and message; variance
+        self.skips = self.packets = self.time_ps = 0
+        self.unusable: str = self._steady.unusable
+        self.reason = self.unusable or "no message lasted long enough for an estimate"
+        self._begin(0, None)
+
+    def run(self, events: int, until_ps: int = NEVER_PS) -> bool:
+        """Run the simulator as its own run() does; events that are skipped do not count."""
+        if self.unusable:
+            return bool(self._recurrence.run(events, until_ps))
+        while True:
+            stop_ps = min(self._next_ps, until_ps)
+            if self._recurrence.run(events, stop_ps):
+                return True
+            if self._simulator.over or stop_ps < self._next_ps:
+                return False
+            self._look(stop_ps, until_ps)
+            if stop_ps == until_ps:
+                return False
+
+    @property
+    def errors(self) -> list[FlowError]:
+        """The errors of all messages that a skip has moved."""
+        return [error for error, _ in self._errors.values()]
+
+    def _begin(self, now_ps: int, flows: dict[str, Array] | None) -> None:
+        """Begin to count: messages have begun or ended."""
+        self._batches: list[Array] = []
+        self._batch_ps = self._first_ps
+        self._next_try = math.ceil(BATCHES_LEAST / (1 - SETTLING))
+        self._classes: Array | None = None
+        self._flows = flows
+        self._observed_ps = self._skipped_ps = 0
+        self._next_ps = now_ps + self._batch_ps
+
+    def _look(self, now_ps: int, until_ps: int) -> None:
+        flows = self._steady.flows(now_ps)
+        key = np.stack([flows["queue_pair"], flows["messages"], flows["end_psn"]])
+        if self._key is None or not np.array_equal(key, self._key):
+            is_short = len(self._batches) < BATCHES_LEAST
+            self._first_ps = min(2 * self._first_ps, LONGEST_FIRST_BATCH_PS) if is_short else FIRST_BATCH_PS
+            self._key = key
+            return self._begin(now_ps, flows)
+        self._next_ps = now_ps + self._batch_ps
+        if key.shape[1] == 0:
+            return None
+        assert self._flows is not None
+        sent = (flows["unacked_psn"] - self._flows["unacked_psn"]) & PSN_MASK
+        self._batches.append(np.stack([sent, flows["allowed_bps"] * (self._batch_ps / 10**12)]))
+        self._flows = flows
+        self._observed_ps += self._batch_ps
+        if len(self._batches) == BATCHES_MAX:
+            self._batches = [one + other for one, other in zip(self._batches[::2], self._batches[1::2], strict=True)]
+            self._batch_ps *= 2
+            self._next_try = len(self._batches)
+            self._next_ps = now_ps + self._batch_ps
+        if len(self._batches) >= self._next_try:
+            self._next_try = len(self._batches) * 6 // 5 + 1
+            self.reason = self._tried(now_ps, until_ps, flows) or self.reason
+            if self.reason:
+                self._steady.count(now_ps, now_ps - int((1 - SETTLING) * len(self._batches) * self._batch_ps))
+        return None
+
+    def _tried(self, now_ps: int, until_ps: int, flows: dict[str, Array]) -> str:
+        """Move the simulation; return "", or the reason why it stays."""
+        settled = np.array(self._batches[int(len(self._batches) * SETTLING) :], float)
+        batches = independent_batches(settled, self._batch_ps)
+        if batches is None:
+            return "rates change too slowly for an estimate"
+        if self._classes is None:
+            self._classes = np.array(self._steady.classes(flows["queue_pair"].tolist()))
+        pools = pools_of(batches, self._classes)
+        if isinstance(pools, str):
+            return pools
+        mean, deviation, error = (np.zeros(len(self._classes)) for _ in range(3))
+        for pool in pools:
+            mean[pool.flows], deviation[pool.flows], error[pool.flows] = pool.mean, pool.deviation, pool.error
+        noise = drawn_noise(batches, pools, self._random)
+        room = flows["left"] - np.ceil(mean * RESERVE)
+        end_ps = min(self._steady.horizon_ps, until_ps)
+        reach_ps = REACH_MAX * self._observed_ps - self._skipped_ps
+        count = min(longest(mean, noise, room), min(end_ps - now_ps - 1, reach_ps) / batches.batch_ps)
+        if count < max(SKIP_LEAST, MOVED_LEAST * float((flows["packets"] / mean).min())):
+            return "messages ended, or others began, before an estimate was worth while"
+        packets = np.clip(np.floor(mean * count + noise * math.sqrt(count)), 0, room).astype(np.int64)
+        errors = self._with_errors(flows, packets, error, deviation * math.sqrt(count))
+        worst = max(each.error for each, _ in errors.values())
+        if worst > self._error:
+            return f"mean rates were known to {100 * worst:.2g} % only"
+        by_ps = int(count * batches.batch_ps)
+        if not self._steady.advance(now_ps, by_ps, flows["queue_pair"].tolist(), packets.tolist()):
+            return "the state cannot be moved"
+        self._errors |= errors
+        self.skips += 1
+        self.packets += int(packets.sum())
+        self.time_ps += by_ps
+        self._skipped_ps += by_ps
+        self._recurrence.forget()
+        self._flows = self._steady.flows(now_ps + by_ps)
+        self._next_ps = now_ps + by_ps + self._batch_ps
+        return ""
+
+    def _with_errors(
+        self, flows: dict[str, Array], packets: Array, error: Array, deviation: Array
+    ) -> dict[tuple[int, int], tuple[FlowError, float]]:
+        """Return the errors of the flows' messages after a skip, and the variance of their noise."""
+        found = {}
+        z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / len(packets))
+        for at, size in enumerate(flows["packets"].tolist()):
+            key = (int(flows["queue_pair"][at]), int(flows["end_psn"][at]))
+            before, variance = self._errors.get(key, (None, 0.0))
+            variance += float(deviation[at] / size) ** 2
+            whole = float(error[at] * packets[at] / size) + (before.error if before is not None else 0.0)
+            apart = whole + z * math.sqrt(2 * variance)
+            found[key] = (FlowError(int(flows["rank"][at]), int(flows["peer"][at]), whole, apart), variance)
+        return found
