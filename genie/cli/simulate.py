@@ -49,6 +49,7 @@ genie simulate TRACE --fabric FABRIC.toml --level flow -o runs/flow
 genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
 genie simulate TRACE --fabric FABRIC.toml --series 10us -o runs/series
 genie simulate TRACE --fabric FABRIC.toml --band --report -o runs/band
+genie simulate TRACE --fabric FABRIC.toml --dry-run
 ```
 """
 
@@ -155,6 +156,15 @@ def simulate(
             rich_help_panel=TWIN_PANEL,
         ),
     ] = "0%",
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Simulate nothing and write nothing. Print how many nodes, packets and queue pairs the job has. Print "
+            "the time and memory that its simulation is expected to take on this machine.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     report: Annotated[
         bool,
         typer.Option(
@@ -195,6 +205,9 @@ def simulate(
         job = resolve(traffic)
         job.check_rate()
         job.warn_of_calibration()
+        if dry_run:
+            print_expected(job, level, iterations or 1, memory_bytes)
+            return 0
         model = model_of(simulated, traffic, job.ranks)
         twin = job.twin(threads=simulated.threads, level=level, model=model)
         _warn_of_threads(simulated, job, twin)
@@ -246,6 +259,41 @@ def simulate(
         if difference:
             raise SimulationError(f"--verify-skip: level packet+skip differs from level packet: {difference}")
     return 0
+
+
+def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: int) -> None:
+    """Print the size of a job, and what its simulation is expected to take."""
+    from genie.plan.build import build_plan
+    from simtwin.fabric.topology import build_network
+    from simtwin.play.expected import expected_of
+
+    plan = build_plan(job.workload, lowering=job.lowering)
+    expected = expected_of(job.fabric, build_network(job.fabric), plan, iterations)
+    print(f"{job.workload.name}: {job.ranks} ranks on {job.fabric.name}; --dry-run: nothing is simulated")
+    print(
+        f"job: {expected.nodes:,} nodes, {expected.transfers:,} transfers, {expected.packets:,} data packets, "
+        f"{expected.queue_pairs:,} queue pairs"
+    )
+    if level.has_packets:
+        fastest, slowest = words_of_time(expected.fastest_s), words_of_time(expected.slowest_s)
+        skips = "; level packet+skip takes at most that, by what it can skip" if level.skips else ""
+        print(
+            f"time: {words_of_time(expected.setup_s)} of set-up; level packet {fastest} to {slowest} on one core{skips}"
+        )
+    else:
+        print(f"time: not estimated at level {level.name}")
+    more = f", and up to {skip_memory_bytes / 1e9:.2g} GB of episodes (--skip-memory)" if level.skips else ""
+    print(f"memory: about {expected.memory_bytes / 1e9:.2g} GB{more}")
+    if expected.recorded_ranks < job.ranks:
+        print(f"tables: {expected.recorded_ranks} of {job.ranks} ranks, one of each class")
+
+
+def words_of_time(seconds: float) -> str:
+    """Return a time in one unit, as a person would say it."""
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 1):.0f} s"
 
 
 def _digest(run: Run, job: Job, twin: Twin) -> Digest:
@@ -342,7 +390,8 @@ def extent_of(run: Run) -> str:
     """Return the length of an iteration, or where the simulation stopped, in words."""
     if run.info["complete"]:
         band = band_in_words(run.info, _milliseconds, max)
-        longest_ns: int = run.timeline["end_ns"].max()  # type: ignore[assignment]
+        recorded = run.info.get("recorded") or {}
+        longest_ns: int = recorded.get("last_end_ns") or run.timeline["end_ns"].max()  # type: ignore[assignment]
         return f"{_milliseconds(longest_ns)} an iteration{f' ({band})' if band else ''}"
     return f"stopped at {run.info['stopped_at_ns'] / 1e6:.3f} ms of iteration {run.info['stopped_iteration']}"
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "bindings/arrays.hpp"
 #include "bindings/bindings.hpp"
 #include "walker/walker.hpp"
 
@@ -19,5 +20,12 @@ struct Plan {
 
 // Records of a walker: three dictionaries of arrays under "nodes", "sends" and "receives".
 nb::dict records_of(const Walker& walker);
+// By rank, when its last node ended.
+template <class Simulator>
+auto ends(const Simulator& simulator) {
+  std::vector<std::int64_t> ends;
+  for (const Walker& walker : simulator.walkers()) ends.push_back(walker.last_end());
+  return to_numpy(std::move(ends));
+}
 
 }  // namespace genie::bindings

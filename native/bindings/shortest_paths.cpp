@@ -11,6 +11,7 @@
 namespace genie::bindings {
 namespace {
 
+using twin::NextHops;
 using twin::ShortestPaths;
 
 constexpr std::int32_t kLengthMax = 1024;  // each link's, in links
@@ -45,6 +46,40 @@ std::unique_ptr<Search> make_search(std::int32_t nodes, const Column<std::int32_
 
 void register_shortest_paths(nb::module_& m) {
   using namespace nb::literals;
+  nb::class_<NextHops>(m, "NextHops", "Links by which nodes send to groups of hosts, kept where they change.")
+      .def(
+          "of",
+          [](const NextHops& hops, std::int32_t node, std::int32_t group) {
+            check_nodes({node}, static_cast<std::int32_t>(hops.run_start.size()) - 1);
+            const auto links = hops.of(node, group);
+            return to_numpy(std::vector<std::int32_t>(links.begin(), links.end()));
+          },
+          "node"_a, "group"_a, "A node's links to a group, ascending: int32.")
+      .def(
+          "to",
+          [](const NextHops& hops, std::int32_t group) {
+            std::vector<std::int32_t> all;
+            for (std::size_t node = 0; node + 1 < hops.run_start.size(); ++node) {
+              const auto links = hops.of(static_cast<std::int32_t>(node), group);
+              all.insert(all.end(), links.begin(), links.end());
+            }
+            return to_numpy(std::move(all));
+          },
+          "group"_a, "All nodes' links to a group, node after node: int32.")
+      .def(
+          "renamed",
+          [](NextHops hops, const Column<std::int32_t>& links) {
+            for (std::int32_t& link : hops.links) {
+              if (link < 0 || static_cast<std::size_t>(link) >= links.size())
+                throw nb::value_error("a link without a name");
+              link = links(static_cast<std::size_t>(link));
+            }
+            return hops;
+          },
+          "links"_a, "The same with other numbers of links: int32, by the number here.")
+      .def_prop_ro(
+          "runs", [](const NextHops& hops) { return hops.run_group.size(); },
+          "Runs of groups that a node treats alike; 8 B each.");
   nb::class_<Search>(
       m, "ShortestPaths",
       "Links on the shortest paths from all nodes to groups of hosts. Link i leads from source[i] to "
@@ -69,16 +104,10 @@ void register_shortest_paths(nb::module_& m) {
       .def(
           "take",
           [](Search& search) {
-            twin::NextHops hops;
-            {
-              nb::gil_scoped_release released;
-              hops = search.paths.take();
-            }
-            return nb::make_tuple(to_numpy(std::move(hops.start)), to_numpy(std::move(hops.links)));
+            nb::gil_scoped_release released;
+            return search.paths.take();
           },
-          "All groups' links, once: start int64, (nodes * groups + 1,), and links int32. Those of node n for "
-          "group g "
-          "are links[start[n * groups + g] : start[n * groups + g + 1]], ascending.");
+          "All groups' links, once.");
   m.def(
       "components_of",
       [](std::int32_t nodes, const Column<std::int32_t>& source, const Column<std::int32_t>& target) {

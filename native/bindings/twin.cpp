@@ -1,6 +1,7 @@
 // genie_core.Simulator: the packet level of the twin.
 #include "bindings/twin.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -34,17 +36,12 @@ void checked(const Network& network) {
   if (!problem.empty()) throw std::invalid_argument(problem);
 }
 
-twin::Routes routes_of(const Column<std::int32_t>& group_of_host, const Column<std::int64_t>& route_start,
-                       const Column<std::int32_t>& route_links, const Column<std::int64_t>& last_hop_start,
-                       const Column<std::int32_t>& last_hops) {
-  twin::Routes routes{.group_of_host = to_vector(group_of_host),
-                      .groups = 0,
-                      .start = to_vector(route_start),
-                      .links = to_vector(route_links),
-                      .last_hop_start = to_vector(last_hop_start),
-                      .last_hops = to_vector(last_hops)};
-  for (const std::int32_t group : routes.group_of_host) routes.groups = std::max(routes.groups, group + 1);
-  return routes;
+twin::Routes routes_of(const Column<std::int32_t>& group_of_host, const twin::NextHops& hops,
+                       const Column<std::int64_t>& last_hop_start, const Column<std::int32_t>& last_hops) {
+  return {.group_of_host = to_vector(group_of_host),
+          .hops = hops,
+          .last_hop_start = to_vector(last_hop_start),
+          .last_hops = to_vector(last_hops)};
 }
 
 std::unique_ptr<Network> make_network(
@@ -52,9 +49,9 @@ std::unique_ptr<Network> make_network(
     const Column<std::int32_t>& source, const Column<std::int32_t>& target,
     const Column<std::int64_t>& rate_bps, const Column<std::int64_t>& delay_ps,
     const Column<std::int64_t>& buffer_bytes, const Column<std::int32_t>& group_of_host,
-    const Column<std::int64_t>& route_start, const Column<std::int32_t>& route_links,
-    const Column<std::int64_t>& last_hop_start, const Column<std::int32_t>& last_hops,
-    const Column<std::int64_t>& packet_latency_ps, const Column<std::int64_t>& message_latency_ps) {
+    const twin::NextHops& hops, const Column<std::int64_t>& last_hop_start,
+    const Column<std::int32_t>& last_hops, const Column<std::int64_t>& packet_latency_ps,
+    const Column<std::int64_t>& message_latency_ps) {
   auto network = std::make_unique<Network>();
   network->hosts = hosts;
   network->nodes = nodes;
@@ -64,7 +61,7 @@ std::unique_ptr<Network> make_network(
   network->link_rate_bps = to_vector(rate_bps);
   network->link_delay_ps = to_vector(delay_ps);
   network->link_buffer_bytes = to_vector(buffer_bytes);
-  network->routes.push_back(routes_of(group_of_host, route_start, route_links, last_hop_start, last_hops));
+  network->routes.push_back(routes_of(group_of_host, hops, last_hop_start, last_hops));
   network->packet_latency_ps = to_vector(packet_latency_ps);
   network->message_latency_ps = to_vector(message_latency_ps);
   network->link_ecn.resize(network->link_source.size());
@@ -78,12 +75,17 @@ std::unique_ptr<Network> make_network(
 std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::QueuePairConfig& config,
                                           const Plan& plan, const Column<std::int32_t>& host_of_rank,
                                           std::uint64_t seed, std::uint32_t queue_pairs, bool split,
-                                          std::uint32_t threads) {
+                                          std::uint32_t threads,
+                                          const std::optional<Column<bool>>& keeps_records) {
+  const std::vector<bool> keeps =
+      keeps_records ? std::vector<bool>(keeps_records->data(), keeps_records->data() + keeps_records->size())
+                    : std::vector<bool>{};
+  if (!keeps.empty() && keeps.size() != plan.ranks.size()) throw nb::value_error("one for each rank");
   if (threads == 0) throw std::invalid_argument("the twin needs a thread");
   if (queue_pairs == 0) throw std::invalid_argument("a connection needs a queue pair");
   return std::make_unique<Simulator>(network, config, plan.shared, plans_of(plan),
                                      hosts_of(network, plan, host_of_rank), seed,
-                                     roce::SpreadConfig{queue_pairs, split}, threads);
+                                     roce::SpreadConfig{queue_pairs, split}, threads, keeps);
 }
 
 std::unique_ptr<Episodes> make_episodes(const Network& network, const roce::QueuePairConfig& config,
@@ -92,6 +94,21 @@ std::unique_ptr<Episodes> make_episodes(const Network& network, const roce::Queu
   return std::make_unique<Episodes>(network, config, plan.shared, plans_of(plan),
                                     hosts_of(network, plan, host_of_rank),
                                     roce::SpreadConfig{queue_pairs, split}, memory_bytes);
+}
+
+// The size of a job before it is played. `pairs`: of ranks that exchange messages, each in both directions.
+nb::dict size_of(const Plan& plan, std::uint32_t mtu_bytes) {
+  std::uint64_t pairs = 0, nodes = 0;
+  for (const auto& rank : plan.ranks) {
+    pairs += peers_of(plan.shared, *rank).size();
+    nodes += static_cast<std::uint64_t>(rank->table->nodes());
+  }
+  nb::dict out;
+  out["packets"] = twin::PlannedPackets(plan.shared, plans_of(plan), mtu_bytes).count();
+  out["pairs"] = pairs;
+  out["nodes"] = nodes;
+  out["pair_bytes"] = sizeof(twin::HostQueuePair);
+  return out;
 }
 
 nb::list trace_of(const Simulator& simulator) {
@@ -215,8 +232,8 @@ void register_twin(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Network>(m, "Network", "Hosts, directed links and routes, as the packet kernel sees them.")
       .def(nb::new_(&make_network), "hosts"_a, "nodes"_a, "frame_overhead_bytes"_a, "source"_a, "target"_a,
-           "rate_bps"_a, "delay_ps"_a, "buffer_bytes"_a, "group_of_host"_a, "route_start"_a, "route_links"_a,
-           "last_hop_start"_a, "last_hops"_a, "packet_latency_ps"_a, "message_latency_ps"_a)
+           "rate_bps"_a, "delay_ps"_a, "buffer_bytes"_a, "group_of_host"_a, "hops"_a, "last_hop_start"_a,
+           "last_hops"_a, "packet_latency_ps"_a, "message_latency_ps"_a)
       .def("set_ecn", &set_ecn, "minimum_bytes"_a, "maximum_bytes"_a, "chance_at_maximum"_a,
            "Where links mark, each (links,).")
       .def("set_buffers", &set_buffers, "shared_bytes"_a, "headroom_bytes"_a, nb::kw_only(),
@@ -304,21 +321,24 @@ void register_twin(nb::module_& m) {
           "packets keep to it.")
       .def(
           "add_routes",
-          [](Network& n, const Column<std::int32_t>& group_of_host, const Column<std::int64_t>& route_start,
-             const Column<std::int32_t>& route_links, const Column<std::int64_t>& last_hop_start,
-             const Column<std::int32_t>& last_hops) {
-            n.routes.push_back(routes_of(group_of_host, route_start, route_links, last_hop_start, last_hops));
+          [](Network& n, const Column<std::int32_t>& group_of_host, const twin::NextHops& hops,
+             const Column<std::int64_t>& last_hop_start, const Column<std::int32_t>& last_hops) {
+            n.routes.push_back(routes_of(group_of_host, hops, last_hop_start, last_hops));
             checked(n);
             return n.routes.size() - 1;
           },
-          "group_of_host"_a, "route_start"_a, "route_links"_a, "last_hop_start"_a, "last_hops"_a,
+          "group_of_host"_a, "hops"_a, "last_hop_start"_a, "last_hops"_a,
           "Routes for add_change; gives their number.")
       .def("add_change", &add_change, "time_ps"_a, "kind"_a, "number"_a, "rate_bps"_a = 0,
            "A link is down, up or has another rate, or other routes hold, from a time on; in order of time.");
+  m.def("size_of", &size_of, "plan"_a, "mtu_bytes"_a,
+        "Counts of a plan: data packets with clear-to-sends, pairs of ranks that exchange messages (in both "
+        "directions), nodes; the bytes of a queue pair.");
   nb::class_<Simulator>(m, "Simulator", "The twin at level packet; times in ps.")
       .def(nb::new_(&make_simulator), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, "seed"_a,
-           "queue_pairs"_a = 1, "split"_a = false, "threads"_a = 1, nb::keep_alive<0, 2>(),
-           nb::keep_alive<0, 4>())
+           "queue_pairs"_a = 1, "split"_a = false, "threads"_a = 1, "keeps_records"_a = nb::none(),
+           nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>(),
+           "keeps_records: by rank, whether its nodes and messages are recorded; None: all.")
       .def(
           "lose",
           [](Simulator& simulator, std::int32_t source, std::int32_t target, std::uint64_t every,
@@ -330,6 +350,7 @@ void register_twin(nb::module_& m) {
           "Lose data packets of one rank to another: one of every n, and those with these numbers, from 0. "
           "Before start().")
       .def("keep_trace", &Simulator::keep_trace, "keep"_a)
+      .def("ends_ps", &ends<Simulator>, "By rank, when its last node ended.")
       .def("start", &Simulator::start)
       .def("run", &Simulator::run, "events"_a, "until_ps"_a = kNever,
            nb::call_guard<nb::gil_scoped_release>(),

@@ -78,28 +78,28 @@ class PythonEvenShares {
  public:
   PythonEvenShares(std::int32_t nodes, Column<std::int32_t> link_source, Column<std::int32_t> link_target,
                    Column<std::int64_t> rate_bps, Column<std::int64_t> delay_ps,
-                   Column<std::int32_t> group_of_host, Column<std::int64_t> route_start,
-                   Column<std::int32_t> route_links, Column<std::int64_t> last_hop_start,
-                   Column<std::int32_t> last_hops, Column<std::int64_t> own_rate_bps)
-      : integers_{link_source, link_target, group_of_host, route_links, last_hops},
-        longs_{rate_bps, delay_ps, route_start, last_hop_start, own_rate_bps},
+                   Column<std::int32_t> group_of_host, const twin::NextHops& hops,
+                   Column<std::int64_t> last_hop_start, Column<std::int32_t> last_hops,
+                   Column<std::int64_t> own_rate_bps)
+      : integers_{link_source, link_target, group_of_host, last_hops},
+        longs_{rate_bps, delay_ps, last_hop_start, own_rate_bps},
         shares_({.hosts = static_cast<std::int32_t>(group_of_host.size()),
                  .nodes = nodes,
-                 .groups = static_cast<std::int32_t>((route_start.size() - 1) /
-                                                     static_cast<std::size_t>(std::max(nodes, 1))),
                  .link_source = span_of(link_source),
                  .link_target = span_of(link_target),
                  .rate_bps = span_of(rate_bps),
                  .delay_ps = span_of(delay_ps),
                  .group_of_host = span_of(group_of_host),
-                 .start = span_of(route_start),
-                 .links = span_of(route_links),
+                 .hops = hops,
                  .last_hop_start = span_of(last_hop_start),
                  .last_hops = span_of(last_hops),
                  .own_rate_bps = span_of(own_rate_bps)}) {
     hosts_ = group_of_host.size();
     if (own_rate_bps.size() != hosts_ || last_hop_start.size() != hosts_ + 1)
       throw nb::value_error("the columns of hosts differ in length");
+    if (const std::string problem = hops.check(static_cast<std::size_t>(nodes), link_source.size());
+        !problem.empty())
+      throw std::invalid_argument(problem);
   }
 
   // (by transfer: delays, bytes' times of hops), the most loaded link's, the most loaded connection's
@@ -135,13 +135,6 @@ nb::dict records(const Simulator& simulator, std::size_t rank) {
   return records_of(simulator.walkers().at(rank));
 }
 
-template <class Simulator>
-auto ends(const Simulator& simulator) {
-  std::vector<std::int64_t> ends;
-  for (const Walker& walker : simulator.walkers()) ends.push_back(walker.last_end());
-  return to_numpy(std::move(ends));
-}
-
 }  // namespace
 
 void register_twin_levels(nb::module_& m) {
@@ -149,10 +142,10 @@ void register_twin_levels(nb::module_& m) {
   nb::class_<PythonEvenShares>(
       m, "EvenShares", "Loads of messages that share all of their shortest routes evenly; times in ps.")
       .def(nb::init<std::int32_t, Column<std::int32_t>, Column<std::int32_t>, Column<std::int64_t>,
-                    Column<std::int64_t>, Column<std::int32_t>, Column<std::int64_t>, Column<std::int32_t>,
-                    Column<std::int64_t>, Column<std::int32_t>, Column<std::int64_t>>(),
+                    Column<std::int64_t>, Column<std::int32_t>, const twin::NextHops&, Column<std::int64_t>,
+                    Column<std::int32_t>, Column<std::int64_t>>(),
            "nodes"_a, "link_source"_a, "link_target"_a, "rate_bps"_a, "delay_ps"_a, "group_of_host"_a,
-           "route_start"_a, "route_links"_a, "last_hop_start"_a, "last_hops"_a, "own_rate_bps"_a)
+           "hops"_a, "last_hop_start"_a, "last_hops"_a, "own_rate_bps"_a)
       .def("load", &PythonEvenShares::load, "source"_a, "target"_a, "part"_a,
            "Transfers between hosts: delays and times of a byte on all hops but the slowest, by transfer; "
            "times of a "

@@ -30,14 +30,15 @@ void cable(Network& network, std::int32_t a, std::int32_t b, std::int64_t rate_b
 // Without links of a dead spine, if it is one.
 Routes routes(const Network& network, std::int32_t dead) {
   Routes it;
-  it.groups = kLeaves;
   it.last_hop_start.push_back(0);
   for (std::int32_t host = 0; host < kHosts; ++host) {
     it.group_of_host.push_back(host / kHostsOfLeaf);
     it.last_hops.push_back(2 * host + 1);
     it.last_hop_start.push_back(host + 1);
   }
-  it.start.push_back(0);
+  NextHops& hops = it.hops;
+  hops.run_start.push_back(0);
+  hops.row_start.push_back(0);
   for (std::int32_t node = 0; node < network.nodes; ++node) {
     for (std::int32_t leaf = 0; leaf < kLeaves; ++leaf) {
       for (std::int32_t link = 0; link < network.links(); ++link) {
@@ -47,10 +48,13 @@ Routes routes(const Network& network, std::int32_t dead) {
         const bool leads = is_host    ? node / kHostsOfLeaf != leaf || target == kHosts + leaf
                            : is_spine ? target == kHosts + leaf
                                       : node != kHosts + leaf && target != dead;
-        if (leads && node != dead) it.links.push_back(link);
+        if (leads && node != dead) hops.links.push_back(link);
       }
-      it.start.push_back(static_cast<std::int64_t>(it.links.size()));
+      hops.run_group.push_back(leaf);
+      hops.run_row.push_back(static_cast<std::int32_t>(hops.row_start.size()) - 1);
+      hops.row_start.push_back(static_cast<std::int64_t>(hops.links.size()));
     }
+    hops.run_start.push_back(static_cast<std::int64_t>(hops.run_group.size()));
   }
   return it;
 }

@@ -4,6 +4,9 @@
 #include <map>
 #include <utility>
 
+#include "core/flat_map.hpp"
+#include "core/mix.hpp"
+
 namespace genie {
 namespace {
 
@@ -144,6 +147,26 @@ std::string RankPlan::check(const SharedPlan& shared) const {
       return "no such block size";
   }
   return "";
+}
+
+std::vector<std::int32_t> peers_of(const SharedPlan& shared, const RankPlan& plan) {
+  std::vector<std::int32_t> peers;
+  FlatMap<bool> seen;  // (template, group) at this rank's only position there
+  for (std::size_t at = 0; at < plan.bindings.size(); ++at) {
+    const Binding& own = plan.bindings[at];
+    if (!plan.table->of_collective[at]) peers.push_back(own.peer);
+    if (!plan.table->of_collective[at] || own.template_id < 0) continue;
+    bool& known =
+        seen[pair_key(static_cast<std::uint32_t>(own.template_id), static_cast<std::uint32_t>(own.group))];
+    if (known) continue;
+    known = true;
+    const StepTemplate& steps = shared.templates[static_cast<std::size_t>(own.template_id)];
+    for (const std::int32_t peer : steps.send_peers) peers.push_back(shared.peer_rank(own, peer));
+    for (const std::int32_t peer : steps.receive_peers) peers.push_back(shared.peer_rank(own, peer));
+  }
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
 }
 
 }  // namespace genie

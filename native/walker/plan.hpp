@@ -64,6 +64,16 @@ struct StepTemplate {
                         std::vector<TimePs> of_work_per_kib);
 };
 
+// Common values of a rank's collectives of one shape, or of its messages with one peer.
+struct Binding {
+  std::int32_t template_id = -1;  // coll; -1: no traffic
+  std::int32_t group = -1;        // coll
+  std::int32_t position = 0;      // coll: this rank's place in the group
+  std::int32_t peer = -1;         // send, recv: rank
+  std::int64_t sizes_start = 0;   // coll
+  std::uint32_t tag_bits = 0;     // of the group, in the tag of channel 0; channels add to it
+};
+
 // Part of a plan that all ranks share: templates, block sizes and groups.
 struct SharedPlan {
   std::vector<StepTemplate> templates;
@@ -71,6 +81,12 @@ struct SharedPlan {
   std::vector<std::int64_t> group_start;    // groups + 1
   std::vector<std::int32_t> group_members;  // ranks
   TimePs slice_delay = 0;                   // from when a step that takes a credit could be sent until it is
+
+  std::int32_t peer_rank(const Binding& own, std::int32_t peer_value) const {
+    const StepTemplate& steps = templates[static_cast<std::size_t>(own.template_id)];
+    return group_members[static_cast<std::size_t>(group_start[static_cast<std::size_t>(own.group)] +
+                                                  steps.position_of_peer(peer_value, own.position))];
+  }
 };
 
 // The nodes of all ranks of a class, in ascending id: one row per node.
@@ -94,16 +110,6 @@ struct NodeTable {
   std::string prepare();
 };
 
-// Common values of a rank's collectives of one shape, or of its messages with one peer.
-struct Binding {
-  std::int32_t template_id = -1;  // coll; -1: no traffic
-  std::int32_t group = -1;        // coll
-  std::int32_t position = 0;      // coll: this rank's place in the group
-  std::int32_t peer = -1;         // send, recv: rank
-  std::int64_t sizes_start = 0;   // coll
-  std::uint32_t tag_bits = 0;     // of the group, in the tag of channel 0; channels add to it
-};
-
 // One rank's nodes and what they are bound to.
 struct RankPlan {
   std::int32_t rank = 0;
@@ -119,5 +125,8 @@ struct RankPlan {
   // Checks the bindings; returns what is wrong, or "".
   std::string check(const SharedPlan& shared) const;
 };
+
+// The ranks that a rank exchanges messages with, ascending.
+std::vector<std::int32_t> peers_of(const SharedPlan& shared, const RankPlan& plan);
 
 }  // namespace genie

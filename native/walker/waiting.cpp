@@ -13,6 +13,7 @@ using namespace walker_parts;
 // Missing steps of a collective in progress: those with the first peer that has any, receives before sends.
 std::string Walker::missing_steps(std::int32_t node) const {
   if (whole_) return "collective that not all of its group have begun";
+  if (states_[index(node)].place < 0) return "collective that is played apart";
   const Instance& instance = instances_[index(states_[index(node)].place)];
   const StepTemplate& steps = steps_of(node);
   std::vector<std::int64_t> receives(steps.receive_peers.size(), 0), sends(steps.send_peers.size(), 0);

@@ -51,26 +51,6 @@ void Walker::reset() {
   error_.clear();
 }
 
-std::vector<std::int32_t> Walker::peers() const {
-  std::vector<std::int32_t> peers;
-  FlatMap<bool> seen;  // (template, group) at this rank's only position there
-  for (std::size_t at = 0; at < plan_->bindings.size(); ++at) {
-    const Binding& own = plan_->bindings[at];
-    if (!table_->of_collective[at]) peers.push_back(own.peer);
-    if (!table_->of_collective[at] || own.template_id < 0) continue;
-    bool& known =
-        seen[pair_key(static_cast<std::uint32_t>(own.template_id), static_cast<std::uint32_t>(own.group))];
-    if (known) continue;
-    known = true;
-    const StepTemplate& steps = shared_->templates[index(own.template_id)];
-    for (const std::int32_t peer : steps.send_peers) peers.push_back(peer_rank(own, peer));
-    for (const std::int32_t peer : steps.receive_peers) peers.push_back(peer_rank(own, peer));
-  }
-  std::sort(peers.begin(), peers.end());
-  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-  return peers;
-}
-
 void Walker::begin(TimePs now, std::vector<Operation>& operations) {
   now_ = logical_ = now;
   out_ = &operations;
@@ -234,7 +214,7 @@ void Walker::start(std::int32_t node) {
       if (plan_->bound(node).template_id < 0 || (!whole_ && steps_of(node).steps() == 0)) {
         end(node);
       } else if (whole_ || play_of(node) != Play::kOwn) {
-        if (!whole_ && play_of(node) == Play::kHeld) add_instance(node);
+        if (!whole_ && play_of(node) == Play::kHeld && keeps_records_) add_instance(node);
         const bool is_held = whole_ || play_of(node) == Play::kHeld;
         out_->push_back({.type = is_held ? Operation::Type::kMeet : Operation::Type::kBegin,
                          .handle = handle_of(node, kWholeNode),

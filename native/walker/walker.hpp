@@ -92,7 +92,7 @@ class Walker final : public Fold::Handles {
                  std::span<const ReceiveRecord> receives, TimePs from);
 
   // All ranks that it sends to or receives from, in ascending order.
-  std::vector<std::int32_t> peers() const;
+  std::vector<std::int32_t> peers() const { return peers_of(*shared_, *plan_); }
   // Back to before the first node.
   void reset();
   // Starts the nodes that depend on nothing.
@@ -219,7 +219,9 @@ class Walker final : public Fold::Handles {
     return shared_->templates[static_cast<std::size_t>(plan_->bound(node).template_id)];
   }
   std::int64_t block_size(std::int32_t node, std::int32_t step) const;
-  std::int32_t peer_rank(const Binding& own, std::int32_t peer_value) const;
+  std::int32_t peer_rank(const Binding& own, std::int32_t peer_value) const {
+    return shared_->peer_rank(own, peer_value);
+  }
 
   void run();
   std::int32_t take_startable();

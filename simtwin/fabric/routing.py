@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import genie_core
@@ -24,13 +26,12 @@ class Routes:
     """Next hops, kept for each group of hosts that are attached to the same switches instead of for each host.
 
     At node n, a packet for host d leaves by any link from n to d, its last-hop links. Where there is none it
-    leaves by any of `links[start[n * groups + g] : start[n * groups + g + 1]]` with g = `group_of_host[d]`. All are
-    sorted by link number. 8,192 hosts on a three-tier fat tree (9,472 nodes) need about 90 MB.
+    leaves by any of `hops.of(n, g)` with g = `group_of_host[d]`. All are sorted by link number. The table grows with
+    the runs of groups that nodes treat alike, not with nodes times groups.
     """
 
     group_of_host: NDArray[np.int32]  # (hosts,)
-    start: NDArray[np.int64]  # (nodes * groups + 1,)
-    links: NDArray[np.int32]
+    hops: genie_core.NextHops
     last_hop_start: NDArray[np.int64]  # (hosts + 1,) last_hops[last_hop_start[d] : last_hop_start[d + 1]] end at host d
     last_hops: NDArray[np.int32]
     last_hop_source: NDArray[np.int32]  # (last_hops,) the source node of each
@@ -39,12 +40,11 @@ class Routes:
     def groups(self) -> int:
         return int(self.group_of_host.max(initial=-1)) + 1
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays under the names that the packet kernel takes."""
+    def arrays(self) -> dict[str, Any]:
+        """Return the parts under the names that the packet kernel takes."""
         return {
             "group_of_host": self.group_of_host,
-            "route_start": self.start,
-            "route_links": self.links,
+            "hops": self.hops,
             "last_hop_start": self.last_hop_start,
             "last_hops": self.last_hops,
         }
@@ -52,11 +52,10 @@ class Routes:
     def choices(self, node: int, destination: int) -> NDArray[np.int32]:
         """Return the output links of `node` towards host `destination`; none at the destination itself."""
         if node == destination:
-            return self.links[:0]
+            return self.last_hops[:0]
         own = slice(self.last_hop_start[destination], self.last_hop_start[destination + 1])
         last_hops = self.last_hops[own][self.last_hop_source[own] == node]
-        row = node * self.groups + self.group_of_host[destination]
-        return last_hops if len(last_hops) else self.links[self.start[row] : self.start[row + 1]]
+        return last_hops if len(last_hops) else self.hops.of(node, int(self.group_of_host[destination]))
 
 
 def shortest_path_routes(
@@ -87,9 +86,8 @@ def shortest_path_routes(
             _check_reached(network, distance, group, group_of_host, last_hop_start, last_hop_source)
     if len(groups) <= group_of_host.max(initial=-1):
         paths.add(np.zeros(0, np.int32))  # the hosts that are no destinations
-    start, on_path = paths.take()
-    links = inner.astype(np.int32)[on_path]
-    return Routes(group_of_host, start, links, last_hop_start, last_hops.astype(np.int32), last_hop_source)
+    hops = paths.take().renamed(inner.astype(np.int32))
+    return Routes(group_of_host, hops, last_hop_start, last_hops.astype(np.int32), last_hop_source)
 
 
 def check_joined(network: Network) -> None:
@@ -106,14 +104,21 @@ def check_joined(network: Network) -> None:
 def _groups(
     hosts: int, last_hop_start: NDArray[np.int64], last_hop_source: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], list[tuple[int, ...]]]:
-    """Return each host's group, and the switches to which each group is attached."""
-    number: dict[tuple[int, ...], int] = {}
-    of_host = np.zeros(hosts, np.int32)
+    """Return each host's group, and the switches to which each group is attached.
+
+    Groups that share a switch follow one another: most nodes then treat long runs of groups alike. Those of the
+    switches with most groups come first, then in the order of hosts.
+    """
+    switches_of = []
     for host in range(hosts):
         beside = last_hop_source[last_hop_start[host] : last_hop_start[host + 1]]
-        switches = tuple(np.unique(beside[beside >= hosts]).tolist())
-        of_host[host] = number.setdefault(switches, len(number))
-    return of_host, list(number)
+        switches_of.append(tuple(np.unique(beside[beside >= hosts]).tolist()))
+    used = Counter(switch for switches in set(switches_of) for switch in switches)
+    place = {switch: at for at, switch in enumerate(dict.fromkeys(chain.from_iterable(switches_of)))}
+    order = {group: sorted((-used[switch], place[switch]) for switch in group) for group in set(switches_of)}
+    groups = sorted(order, key=lambda group: (not group, order[group]))
+    number = {switches: at for at, switches in enumerate(groups)}
+    return np.array([number[switches] for switches in switches_of], np.int32), groups
 
 
 def _only(

@@ -1,7 +1,8 @@
 """Size of a topology by arithmetic, so that one that would exhaust memory is refused before it is built.
 
-Routing holds a number for each cable and each group of hosts that are attached to the same switches. This takes 12 B at
-its peak: 1.7 GB and five seconds at the limit. Two million links with few routes take 2 GB.
+Routing searches all cables for each group of hosts that are attached to the same switches. It keeps a run of groups
+where a node's links change from one group to the next: 8 B each. In networks of tiers these runs are few. In others,
+nearly each pair of a node and a group may be one. Two million links with few routes take 2 GB.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from simtwin.fabric.schema import (
 
 LINKS_MAX = 2_000_000
 ROUTES_MAX = 140_000_000
+SEARCHED_MAX = 4_000_000_000  # cables, over all searches: about 20 s
 
 
 @dataclass(frozen=True)
 class NetworkSize:
-    """Counts of a network that has not been built."""
+    """Counts of a network that has not been built. `runs`: an upper bound, in a network of tiers."""
 
     cables: int
     groups: int  # of hosts on the same switches
-    local: int = 0  # cables that lead to few groups only
-    local_routes: int = 0  # routes of all local cables
+    runs: int | None = None
 
     @property
     def links(self) -> int:
@@ -43,8 +44,13 @@ class NetworkSize:
 
     @property
     def routes(self) -> int:
-        """Upper bound: one direction of a cable lies on shortest paths to a group."""
-        return (self.cables - self.local) * self.groups + self.local_routes
+        """Upper bound of the runs that routing keeps."""
+        return self.cables * self.groups if self.runs is None else self.runs
+
+    @property
+    def searched(self) -> int:
+        """Cables that routing looks at."""
+        return self.cables * self.groups
 
 
 def check_size(document: Document, fabric: Fabric) -> None:
@@ -59,6 +65,7 @@ def size_problem(fabric: Fabric) -> str:
     for count, most, what in (
         (size.links, LINKS_MAX, "links"),
         (size.routes, ROUTES_MAX, "routes (cables times groups of hosts on the same switches)"),
+        (size.searched, SEARCHED_MAX, "steps of routing (cables times groups of hosts on the same switches)"),
     ):
         if count > most:
             return f" makes {count} {what}: give a smaller one, at most {most}"
@@ -69,15 +76,16 @@ def size_of(fabric: Fabric) -> NetworkSize:
     """Return the size that `simtwin.fabric.topology` builds and `simtwin.fabric.routing` sees."""
     topology, hosts = fabric.topology, fabric.hosts
     if isinstance(topology, SingleSwitch | Photonic):
-        return NetworkSize(hosts, 1)
+        return NetworkSize(hosts, 1, runs=hosts + 1)
     if isinstance(topology, LeafSpine):
         return _leaf_spine(topology, hosts)
     if isinstance(topology, FatTree):
-        return NetworkSize(3 * hosts, topology.k**2 // 2)
+        return NetworkSize(3 * hosts, topology.k**2 // 2, runs=12 * hosts)
     if isinstance(topology, RailOptimized):
         return _rail_optimized(topology, hosts)
     if isinstance(topology, DualPlane):
-        return NetworkSize(2 * (hosts + topology.leaves * topology.spines), topology.leaves)
+        cables = hosts + topology.leaves * topology.spines  # of one plane
+        return NetworkSize(2 * cables, topology.leaves, runs=6 * cables)
     if isinstance(topology, Dragonfly):
         groups = topology.routers * topology.global_links + 1
         return NetworkSize(hosts + groups * comb(topology.routers, 2) + comb(groups, 2), groups * topology.routers)
@@ -88,26 +96,30 @@ def size_of(fabric: Fabric) -> NetworkSize:
 
 def _leaf_spine(topology: LeafSpine, hosts: int) -> NetworkSize:
     cables, domain = hosts + topology.leaves * topology.spines, topology.domain
+    # A spine has a run for each leaf; hosts and leaves tell what is their own from the rest.
+    runs = 3 * (hosts + topology.leaves) + 2 * cables
     if domain is None or topology.hosts_per_server is None:
-        return NetworkSize(cables, topology.leaves)
+        return NetworkSize(cables, topology.leaves, runs=runs)
     servers = hosts // topology.hosts_per_server
     if domain.kind == "mesh":
-        return NetworkSize(cables + servers * comb(topology.hosts_per_server, 2), topology.leaves)
-    # The hosts of a server are on the same leaf; its switch leads to them alone.
-    return NetworkSize(cables + hosts, servers, local=hosts, local_routes=hosts)
+        return NetworkSize(cables + servers * comb(topology.hosts_per_server, 2), topology.leaves, runs=runs)
+    return NetworkSize(cables + hosts, servers, runs=runs + 3 * servers)
 
 
 def _rail_optimized(topology: RailOptimized, hosts: int) -> NetworkSize:
     leaves = topology.rails * -(-topology.servers // (topology.servers_per_leaf or topology.servers))
     cables, domain = hosts + leaves * topology.spines, topology.domain
+    runs = (hosts + leaves + topology.spines) * (2 * leaves + 1)
     if domain is None:
-        return NetworkSize(cables, leaves)
+        return NetworkSize(cables, leaves, runs=runs)
     if domain.kind == "mesh":
-        return NetworkSize(cables + topology.servers * comb(topology.rails, 2), leaves)
-    # A host is alone on its leaf and server. Without PXN a server's switch leads to its own hosts only.
-    if domain.pxn:
-        return NetworkSize(cables + 3 * hosts, hosts)
-    return NetworkSize(cables + hosts, hosts, local=hosts, local_routes=hosts * topology.rails)
+        return NetworkSize(cables + topology.servers * comb(topology.rails, 2), leaves, runs=runs)
+    # A host is alone on its leaf and server. Groups follow one another by leaf, or by server.
+    few = min(2 * leaves + 2 * topology.rails, 2 * hosts) + 1
+    switches = leaves + topology.spines + topology.servers
+    if domain.pxn:  # each port is a switch too
+        return NetworkSize(cables + 3 * hosts, hosts, runs=(2 * hosts + switches) * few)
+    return NetworkSize(cables + hosts, hosts, runs=hosts * (2 * topology.rails + 3) + switches * few)
 
 
 def _torus(topology: Torus, hosts: int) -> NetworkSize:
@@ -129,8 +141,8 @@ def _explicit(topology: Explicit) -> NetworkSize:
             if other in switches:
                 beside[end].add(other)
     groups = len({frozenset(beside[host.name]) for host in topology.host})
-    nodes = len(topology.host) + len(topology.switch)
-    # A switch attached to hosts alone leads to these hosts only.
+    hosts, joined = len(topology.host), sum(1 for name in switches if beside[name])
+    # A switch attached to hosts alone leads to these hosts only. A host has two runs for each that it shares one with.
     alone = [cables[name] for name in switches if not beside[name]]
-    total = max(len(topology.link), nodes)  # routing holds a number for each node too
-    return NetworkSize(total, groups, local=sum(alone), local_routes=sum(count * min(count, groups) for count in alone))
+    runs = (hosts + joined) * groups + sum(2 * count + 1 for count in alone)
+    return NetworkSize(len(topology.link), groups, runs=runs)

@@ -1,8 +1,8 @@
 """Estimated skips (`--skip-error`): flows whose rates fluctuate about a mean are moved on by an estimate.
 
 Between two events of messages the packets of all flows are counted in batches. Flows on alike paths are pooled. Where
-their mean rates are known well enough, the simulation is moved to a later time: each flow by its mean and by noise like
-that of its batches, so that seeds keep their spread. See ARCHITECTURE.md, "Estimated skips".
+their mean rates are known well enough, the simulation is moved to a later time. Each flow moves by its mean and by
+noise like that of its batches, so that seeds keep their spread. See ARCHITECTURE.md, "Estimated skips".
 """
 
 from __future__ import annotations

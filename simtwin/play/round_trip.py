@@ -43,14 +43,9 @@ def _longest_ps(network: Network, routes: Routes, size_bytes: int) -> int:
     last = np.zeros(network.hosts)
     np.maximum.at(last, network.dst_node[routes.last_hops], takes[routes.last_hops])
     last += network.packet_latency_ps
-    row = np.repeat(np.arange(len(routes.start) - 1), np.diff(routes.start))
-    group = row % max(routes.groups, 1)
-    order = np.argsort(group, kind="stable")
-    bounds = np.searchsorted(group[order], np.arange(routes.groups + 1))
     longest = 0.0
     for number in range(routes.groups):
-        links = routes.links[order[bounds[number] : bounds[number + 1]]]
-        time = _times_ps(network, routes, number, links, takes)
+        time = _times_ps(network, routes, number, routes.hops.to(number), takes)
         reached = time[: network.hosts]
         members = routes.group_of_host == number
         longest = max(longest, float(reached[np.isfinite(reached)].max(initial=0.0) + last[members].max(initial=0.0)))

@@ -16,12 +16,12 @@ from genie.workload.graph import Workload
 from simtwin.fabric.played_paths import PlayedPaths
 from simtwin.fabric.tiers import crossings, tiers_of
 from simtwin.fabric.topology import Network
-from simtwin.levels.names import ANALYTIC
+from simtwin.levels.names import ANALYTIC, Level
 from simtwin.play.band import band_of
 from simtwin.play.effects import CrossedLinks, missed_faults
 from simtwin.play.simulated import Simulated
 from simtwin.play.skipping import first_difference
-from simtwin.play.twin import FollowError, SimulationError, Twin, arrivals_of
+from simtwin.play.twin import FollowError, Simulation, SimulationError, Twin, arrivals_of
 from simtwin.play.watching import Stopped, Watch
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def simulated(
         crossed = CrossedLinks.of(twin, result.counters["links"], result.transfers, followed is not None)
         for text in missed_faults(twin.fabric, network, result.timeline, crossed):
             warn(text)
-    recorded = _recorded(workload, result.recorded)
+    recorded = _recorded(workload, twin.level, result)
     info = {
         "world": "twin",
         **twin.level.facts(),
@@ -220,17 +220,27 @@ def _error_bound(twin: Twin, facts: dict[str, Any]) -> float | None:
     return round(estimates["apart"], 6) if estimates else 0.0
 
 
-def _recorded(workload: Workload, ranks: list[int] | None) -> dict[str, Any] | None:
-    """Return the ranks that the tables hold, and the sizes of their groups; None where they hold all."""
+def _recorded(workload: Workload, level: Level, result: Simulation) -> dict[str, Any] | None:
+    """Return the ranks that the tables hold, and the sizes of their groups; None where they hold all.
+
+    `last_end_ns`: the last end of all ranks, over all iterations.
+    """
+    ranks = result.recorded
     if ranks is None:
         return None
+    which = "first" if level.has_packets else "last to end"
     used = {int(group) for rank in ranks for group in workload.ranks[rank].group.tolist() if group >= 0}
     groups = [workload.groups[number] for number in sorted(used)]
     warn(
-        f"{workload.name}: the timeline holds {len(ranks)} of {workload.world_size} ranks, of each class the one that "
-        "ends last; there is no critical path"
+        f"{workload.name}: the timeline holds {len(ranks)} of {workload.world_size} ranks, of each class the {which}; "
+        "there is no critical path"
     )
-    return {"ranks": ranks, "group_sizes": {group.name: len(group.ranks) for group in groups}}
+    return {
+        "ranks": ranks,
+        "which": which,
+        "last_end_ns": result.counters["last_end_ps"] // 1000,
+        "group_sizes": {group.name: len(group.ranks) for group in groups},
+    }
 
 
 def _ending(stopped: Stopped | None) -> dict[str, Any]:

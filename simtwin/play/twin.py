@@ -36,6 +36,7 @@ from simtwin.levels.analytic import MESSAGE, CostKeys, CostModel, cost_keys, cos
 from simtwin.levels.closed_forms import ClosedForms
 from simtwin.levels.names import ANALYTIC, FLOW, PACKET, Level
 from simtwin.levels.part_times import PartTimes
+from simtwin.play.recorded_ranks import is_large
 from simtwin.play.round_trip import base_round_trip_ps, needs_all_routes
 from simtwin.play.skipping import IterationSkips, Skipped
 from simtwin.play.warnings import warnings_on
@@ -45,10 +46,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 Simulator: TypeAlias = "genie_core.Simulator | genie_core.FlowSimulator | genie_core.AnalyticSimulator"
-
-# Of all ranks, at level analytic; of more, one rank a class is recorded.
-RECORDED_NODES_MAX = 8_000_000
-RECORDED_TRANSFERS_MAX = 4_000_000
 
 LINK_COUNTERS = (
     "packets", "size_bytes", "dropped", "dropped_bytes", "marked", "trimmed", "replays", "pauses", "paused_ps",
@@ -234,8 +231,11 @@ class Twin:
             if model is not None and (analytic is None or arrivals_ns):
                 analytic = _analytic(workload, plan, model)
             began = time.perf_counter()
-            if analytic is not None and recorded is None and _is_large(plan):
-                recorded = self._last_of_classes(plan, analytic, watch)
+            if recorded is None and is_large(plan):
+                if analytic is not None:
+                    recorded = self._last_of_classes(plan, analytic, watch)
+                elif self.level.has_packets:
+                    recorded = sorted(int(each.ranks[0]) for each in plan.classes)
             number = 0 if arrivals_ns else iteration
             may_skip = self.level.has_packets and (self.level.skips if skips is None else skips)
             skipping: IterationSkips | None = None
@@ -261,6 +261,8 @@ class Twin:
                 why = where + _explain(workload, simulator.problems())
                 stopped = Stopped(iteration, simulator.now_ps, why, is_failure=True)
             self._count(simulator, counters)
+            if recorded is not None and not isinstance(simulator, genie_core.FlowSimulator):
+                counters["last_end_ps"] = max(counters.get("last_end_ps", 0), int(simulator.ends_ps().max()))
             for rank in plan.ranks if recorded is None else recorded:
                 graph = workload.ranks[rank]
                 records: Records = simulator.records(rank)
@@ -291,8 +293,13 @@ class Twin:
             lowering, groups, lambda: self._closed_forms(lowering), is_analytic=self.level.name == ANALYTIC
         )
 
-    def simulator(self, plan: Plan, iteration: int = 0) -> genie_core.Simulator | genie_core.FlowSimulator:
-        """Return the simulator of level `packet` or `flow` with a plan, not started; seeds differ by iteration."""
+    def simulator(
+        self, plan: Plan, iteration: int = 0, keeps_records: NDArray[np.bool_] | None = None
+    ) -> genie_core.Simulator | genie_core.FlowSimulator:
+        """Return the simulator of level `packet` or `flow` with a plan, not started; seeds differ by iteration.
+
+        `keeps_records`: of level packet: (ranks,) whether nodes and messages are recorded; None: all.
+        """
         transport = self.fabric.transport
         queue_pairs, split = transport.queue_pairs or 1, transport.split or False
         if self.level.name == FLOW:
@@ -317,6 +324,7 @@ class Twin:
             queue_pairs=queue_pairs,
             split=split,
             threads=self.threads,
+            keeps_records=keeps_records,
         )
 
     def episodes(self, plan: Plan, memory_bytes: int = 1 << 30) -> genie_core.Episodes:
@@ -365,15 +373,15 @@ class Twin:
         analytic: _Analytic | None,
         recorded: list[int] | None,
     ) -> Simulator:
-        """Return the level's simulator. `recorded`: the ranks that level `analytic` records; None: all."""
+        """Return the level's simulator. `recorded`: the ranks that it records; None: all."""
+        keeps_records = np.full(len(plan.ranks), recorded is None, np.bool_)
+        keeps_records[recorded or []] = True
         if analytic is not None:
             costs_ps, acknowledgements_ps = costs_of(analytic.model, analytic.keys.keys)
-            keeps_records = np.full(len(plan.ranks), recorded is None, np.bool_)
-            keeps_records[recorded or []] = True
             return genie_core.AnalyticSimulator(
                 plan.native, analytic.keys.of_binding, costs_ps, acknowledgements_ps, keeps_records
             )
-        kernel = self.simulator(plan, iteration)
+        kernel = self.simulator(plan, iteration, None if recorded is None else keeps_records)
         if isinstance(kernel, genie_core.Simulator):
             for loss in losses:
                 kernel.lose(loss.source, loss.target, loss.every, list(loss.numbers))
@@ -417,11 +425,6 @@ def _analytic(workload: Workload, plan: Plan, model: CostModel) -> _Analytic:
     if any(key.op == MESSAGE for key in keys.keys):
         warn(f"level {ANALYTIC}: each send takes what it would take alone, whatever else its links carry")
     return _Analytic(model, keys)
-
-
-def _is_large(plan: Plan) -> bool:
-    nodes = sum(len(each.ranks) * len(each.template) for each in plan.classes)
-    return nodes > RECORDED_NODES_MAX or plan.transfers > RECORDED_TRANSFERS_MAX
 
 
 def _explain(workload: Workload, problems: list[str]) -> str:

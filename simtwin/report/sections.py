@@ -287,7 +287,8 @@ def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int]) -> str:
     recorded = recorded_ranks(run)
     held, last = "", " The last row is the critical path."
     if recorded < ranks:
-        held, last = f"The timeline holds {recorded} of {ranks} ranks, of each class the last to end. ", ""
+        which = run.info["recorded"]["which"]
+        held, last = f"The timeline holds {recorded} of {ranks} ranks, of each class the {which}. ", ""
     overview, few = "", ""
     if "strips" in drawn:
         of = drawn["strip_ranks"][0]

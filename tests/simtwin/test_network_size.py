@@ -8,7 +8,7 @@ import pytest
 
 from simtwin.fabric.reading import FabricError, parse_fabric
 from simtwin.fabric.routing import shortest_path_routes
-from simtwin.fabric.size import LINKS_MAX, ROUTES_MAX, size_of
+from simtwin.fabric.size import LINKS_MAX, ROUTES_MAX, SEARCHED_MAX, size_of
 from simtwin.fabric.topology import build_network
 
 LINK = '[link]\nrate = "100Gb/s"\ndelay = "500ns"\n'
@@ -46,7 +46,7 @@ def test_the_arithmetic_counts_what_is_built(text: str) -> None:
     network, size = build_network(fabric), size_of(fabric)
     routes = shortest_path_routes(network)
     assert (size.links, size.groups) == (network.links, routes.groups)
-    assert len(routes.links) <= size.routes
+    assert routes.hops.runs <= size.routes
     assert network.nodes <= size.cables + 1
 
 
@@ -54,15 +54,16 @@ def test_the_arithmetic_counts_what_is_built(text: str) -> None:
     ("text", "says"),
     [
         (LEAVES.format(60000, 60000), f"makes 7200120000 links: give a smaller one, at most {LINKS_MAX}"),
-        (LEAVES.format(1000, 900), f"makes 901000000 routes (cables times groups of hosts on the same switches): give "
-         f"a smaller one, at most {ROUTES_MAX}"),
+        (LEAVES.format(4096, 240), f"makes 4043309056 steps of routing (cables times groups of hosts on the same "
+         f"switches): give a smaller one, at most {SEARCHED_MAX}"),
         ('kind = "rail-optimized"\nservers = 1\nrails = 64\nspines = 65536', "makes 8388736 links: give a smaller one"),
         (
             'kind = "rail-optimized"\nservers = 1000\nrails = 64\nspines = 1\n'
             'domain = {rate = "1Tb/s", kind = "mesh"}',
             "makes 4160128 links: give a smaller one",
         ),
-        ('kind = "torus"\nsize = [40, 40, 40]', "makes 16384000000 routes"),
+        ('kind = "torus"\nsize = [40, 40, 40]', f"makes 16384000000 routes (cables times groups of hosts on the same "
+         f"switches): give a smaller one, at most {ROUTES_MAX}"),
         ('kind = "dragonfly"\nrouters = 240\nhosts_per_router = 1\nglobal_links = 1', "makes 13997280 links"),
     ],
 )  # fmt: skip
@@ -81,6 +82,8 @@ def test_what_would_take_all_memory_is_refused_at_once(text: str, says: str) -> 
     [
         'kind = "fat-tree"\nk = 32',
         'kind = "rail-optimized"\nservers = 1024\nrails = 8\nspines = 8\ndomain = {rate = "1Tb/s"}',
+        'kind = "rail-optimized"\nservers = 2048\nrails = 8\nspines = 64\nservers_per_leaf = 64\n'
+        'domain = {rate = "1Tb/s", pxn = true}',
         'kind = "torus"\nsize = [16, 16, 16]',
         'kind = "torus"\nsize = [4096]',
     ],

@@ -18,7 +18,7 @@ from genie.record import Run
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Kind, Workload
 from simtwin.fabric.topology import build_network
-from simtwin.play import twin as twin_module
+from simtwin.play import recorded_ranks as ranks_module
 from simtwin.play.run import simulate_to_folder
 from simtwin.play.twin import SimulationError, Twin
 from simtwin.report.collectives import collective_rows
@@ -48,7 +48,7 @@ def runs(job: Workload, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, 
     folder = tmp_path_factory.mktemp("recorded")
     whole = _played(job, folder / "all")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(twin_module, "RECORDED_NODES_MAX", 100)
+        patch.setattr(ranks_module, "RECORDED_NODES_MAX", 100)
         return whole, _played(job, folder / "few")
 
 
@@ -59,7 +59,7 @@ def test_many_transfers_are_recorded_for_one_rank_a_class_too(
     transfers = build_plan(job).transfers
     assert transfers == runs[0].transfers["group"].is_not_null().sum()
     for limit, recorded in ((transfers, None), (transfers - 1, 4)):
-        monkeypatch.setattr(twin_module, "RECORDED_TRANSFERS_MAX", limit)
+        monkeypatch.setattr(ranks_module, "RECORDED_TRANSFERS_MAX", limit)
         run = _played(job, tmp_path / str(limit))
         assert (run.info["recorded"] and len(run.info["recorded"]["ranks"])) == recorded
 
@@ -127,7 +127,7 @@ def test_iterations_end_alike(runs: tuple[Run, Run]) -> None:
 
 
 def test_a_deadlock_is_reported_with_few_ranks_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin_module, "RECORDED_NODES_MAX", 0)
+    monkeypatch.setattr(ranks_module, "RECORDED_NODES_MAX", 0)
     graphs = {}
     for rank in (0, 1):
         builder = RankBuilder(rank)

@@ -180,7 +180,7 @@ def test_longer_cables_count_as_several_links(network: Network) -> None:
 
 def test_arrays_have_the_types_that_the_kernel_reads() -> None:
     routes = shortest_path_routes(build_network(loopback_fabric(3, 10**9)))
-    assert routes.start.dtype == np.int64
-    assert routes.links.dtype == np.int32
-    assert len(routes.start) == 4 * 1 + 1
-    assert routes.start[-1] == len(routes.links)
+    assert routes.group_of_host.dtype == routes.last_hops.dtype == routes.hops.of(0, 0).dtype == np.int32
+    assert routes.hops.of(0, 0).tolist() == [0]
+    assert routes.hops.to(0).tolist() == [0, 2, 4]
+    assert routes.hops.runs == 3

@@ -149,4 +149,17 @@ def test_a_cable_s_token_buckets_and_its_length() -> None:
 def test_a_thousand_hosts_route_in_little_memory() -> None:
     routes = shortest_path_routes(leaf_spine(32, 32, 32))
     assert len(routes.group_of_host) == 1024
-    assert sum(array.nbytes for array in routes.arrays().values()) < 2**20
+    # A host has one run, a leaf those before, at and after itself, and a spine one for each leaf.
+    assert routes.hops.runs <= 1024 + 3 * 32 + 32 * 32
+
+
+def test_sixteen_thousand_hosts_of_servers_have_few_routes() -> None:
+    text = '[topology]\nkind = "rail-optimized"\nservers = 2048\nrails = 8\nspines = 64\nservers_per_leaf = 64\n'
+    network = build_network(parse_fabric(text + 'domain = {rate = "1Tb/s"}\n[link]\nrate = "100Gb/s"\n'))
+    some = np.array([0, 7, 8, 8192, 16383], np.int32)
+    routes = shortest_path_routes(network, to=some)
+    names = [[network.link_names[link] for link in routes.choices(0, int(host))] for host in some[1:]]
+    assert names == [["host0->server0"], *([["host0->rail0leaf0"]] * 3)]
+    leaf = network.node_names.index("rail0leaf0")
+    assert len(routes.choices(leaf, 8192)) == 64
+    assert routes.hops.runs < 4 * network.nodes

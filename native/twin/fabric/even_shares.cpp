@@ -12,11 +12,11 @@ constexpr double kPsPerSecond = 1e12;
 
 }  // namespace
 
-EvenShares::EvenShares(const RouteTable& table)
-    : table_(table),
-      carried_(table.rate_bps.size() + index(table.hosts), 0.0),
-      share_(table.rate_bps.size(), 0.0),
-      at_(index(table.nodes), 0.0) {}
+EvenShares::EvenShares(RouteTable table)
+    : table_(std::move(table)),
+      carried_(table_.rate_bps.size() + index(table_.hosts), 0.0),
+      share_(table_.rate_bps.size(), 0.0),
+      at_(index(table_.nodes), 0.0) {}
 
 RouteLoad EvenShares::load(std::span<const Transfer> transfers) {
   RouteLoad out;
@@ -87,9 +87,7 @@ std::span<const std::int32_t> EvenShares::choices(std::int32_t node, std::int32_
     if (table_.link_source[index(door)] == node) beside_.push_back(door);
   }
   if (!beside_.empty()) return beside_;
-  const std::size_t row = index(node) * index(table_.groups) + index(table_.group_of_host[index(host)]);
-  const auto from = static_cast<std::size_t>(table_.start[row]);
-  return table_.links.subspan(from, static_cast<std::size_t>(table_.start[row + 1]) - from);
+  return table_.hops.of(node, table_.group_of_host[index(host)]);
 }
 
 void EvenShares::carry(std::size_t link, double part) {

@@ -5,17 +5,18 @@
 #include <utility>
 #include <vector>
 
+#include "twin/fabric/next_hops.hpp"
+
 namespace genie::twin {
 
 // A network's links and routes by shortest paths; see Routes in network.hpp. The caller that makes it keeps
 // the arrays.
 struct RouteTable {
-  std::int32_t hosts = 0, nodes = 0, groups = 0;
+  std::int32_t hosts = 0, nodes = 0;
   std::span<const std::int32_t> link_source, link_target;
   std::span<const std::int64_t> rate_bps, delay_ps;
   std::span<const std::int32_t> group_of_host;
-  std::span<const std::int64_t> start;
-  std::span<const std::int32_t> links;
+  NextHops hops;
   std::span<const std::int64_t> last_hop_start;
   std::span<const std::int32_t> last_hops;
   std::span<const std::int64_t>
@@ -37,7 +38,7 @@ struct RouteLoad {
 
 class EvenShares {
  public:
-  explicit EvenShares(const RouteTable& table);
+  explicit EvenShares(RouteTable table);
   RouteLoad load(std::span<const Transfer> transfers);
 
  private:

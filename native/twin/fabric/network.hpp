@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/time.hpp"
+#include "twin/fabric/next_hops.hpp"
 #include "twin/fabric/nic_costs.hpp"
 
 namespace genie::twin {
@@ -54,13 +55,10 @@ struct SourcePorts {
 };
 
 // Next links of shortest paths, see simtwin/fabric/routing.py: links to a host are its last_hops,
-// last_hops[last_hop_start[host] ...); elsewhere they are links[start[node * groups + group] ...) of the
-// host's group.
+// last_hops[last_hop_start[host] ...); elsewhere they are the next hops to the host's group.
 struct Routes {
   std::vector<std::int32_t> group_of_host;
-  std::int32_t groups = 0;
-  std::vector<std::int64_t> start;
-  std::vector<std::int32_t> links;
+  NextHops hops;
   std::vector<std::int64_t> last_hop_start;
   std::vector<std::int32_t> last_hops;
 };
@@ -138,11 +136,8 @@ struct Network {
       fn(static_cast<std::uint32_t>(by.last_hops[at]));
     }
     if (beside) return;
-    const std::size_t row = static_cast<std::size_t>(node) * static_cast<std::size_t>(by.groups) +
-                            static_cast<std::size_t>(by.group_of_host[static_cast<std::size_t>(host)]);
-    for (auto at = static_cast<std::size_t>(by.start[row]); at < static_cast<std::size_t>(by.start[row + 1]);
-         ++at)
-      fn(static_cast<std::uint32_t>(by.links[at]));
+    for (const std::int32_t link : by.hops.of(node, by.group_of_host[static_cast<std::size_t>(host)]))
+      fn(static_cast<std::uint32_t>(link));
   }
 
   std::int32_t links() const { return static_cast<std::int32_t>(link_source.size()); }
@@ -184,21 +179,16 @@ struct Network {
         by.last_hop_start.front() != 0 ||
         by.last_hop_start.back() != static_cast<std::int64_t>(by.last_hops.size()))
       return "the network's last-hop links do not fit its hosts";
-    if (by.start.size() != static_cast<std::size_t>(nodes) * static_cast<std::size_t>(by.groups) + 1 ||
-        by.start.front() != 0 || by.start.back() != static_cast<std::int64_t>(by.links.size()))
-      return "the network's routes do not fit its nodes";
-    for (std::size_t at = 0; at + 1 < by.start.size(); ++at) {
-      if (by.start[at] > by.start[at + 1]) return "the network's routes are out of order";
-    }
+    if (std::string problem = by.hops.check(static_cast<std::size_t>(nodes), link_source.size());
+        !problem.empty())
+      return problem;
     for (std::size_t host = 0; host < host_count; ++host) {
       if (by.last_hop_start[host] > by.last_hop_start[host + 1])
         return "the network's last-hop links are out of order";
-      if (by.group_of_host[host] < 0 || by.group_of_host[host] >= by.groups) return "a host has no group";
+      if (by.group_of_host[host] < 0) return "a host has no group";
     }
-    for (const std::vector<std::int32_t>* links_named : {&by.links, &by.last_hops}) {
-      for (std::int32_t link : *links_named) {
-        if (link < 0 || link >= links()) return "a route names no link";
-      }
+    for (const std::int32_t link : by.last_hops) {
+      if (link < 0 || link >= links()) return "a route names no link";
     }
     return "";
   }

@@ -69,9 +69,7 @@ Network network_of(const NetworkPart& part, const Network& whole) {
   own.balance = whole.balance;
   own.flowlet_gap = whole.flowlet_gap;
   own.routes.push_back({.group_of_host = std::vector<std::int32_t>(part.hosts.size(), 0),
-                        .groups = 1,
-                        .start = std::vector<std::int64_t>(index(own.nodes) + 1, 0),
-                        .links = {},
+                        .hops = NextHops::none(index(own.nodes)),
                         .last_hop_start = std::vector<std::int64_t>(part.hosts.size() + 1, 0),
                         .last_hops = {}});
   own.is_pinned_in_order = true;

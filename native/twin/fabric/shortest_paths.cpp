@@ -4,18 +4,27 @@
 #include <numeric>
 #include <utility>
 
+#include "core/index.hpp"
+
 namespace genie::twin {
 
 ShortestPaths::ShortestPaths(std::int32_t nodes, std::vector<std::int32_t> source,
                              std::vector<std::int32_t> target, std::vector<std::int32_t> length)
     : nodes_(nodes), source_(std::move(source)), target_(std::move(target)), length_(std::move(length)) {
-  arriving_start_.assign(static_cast<std::size_t>(nodes) + 1, 0);
-  for (const std::int32_t node : target_) ++arriving_start_[node + 1];
-  for (std::int32_t node = 0; node < nodes; ++node) arriving_start_[node + 1] += arriving_start_[node];
-  arriving_.resize(target_.size());
-  std::vector<std::int32_t> next(arriving_start_.begin(), arriving_start_.end() - 1);
-  for (std::size_t link = 0; link < target_.size(); ++link)
-    arriving_[next[target_[link]]++] = static_cast<std::int32_t>(link);
+  const auto sort_links = [&](const std::vector<std::int32_t>& node_of, std::vector<std::int32_t>& start,
+                              std::vector<std::int32_t>& links) {
+    start.assign(index(nodes) + 1, 0);
+    for (const std::int32_t node : node_of) ++start[index(node) + 1];
+    for (std::size_t node = 0; node < index(nodes); ++node) start[node + 1] += start[node];
+    links.resize(node_of.size());
+    std::vector<std::int32_t> next(start.begin(), start.end() - 1);
+    for (std::size_t link = 0; link < node_of.size(); ++link)
+      links[index(next[index(node_of[link])]++)] = static_cast<std::int32_t>(link);
+  };
+  sort_links(target_, arriving_start_, arriving_);
+  sort_links(source_, leaving_start_, leaving_);
+  runs_.resize(index(nodes));
+  rows_of_node_.resize(index(nodes));
   const auto longest = std::max_element(length_.begin(), length_.end());
   at_distance_.resize(longest == length_.end() ? 2 : static_cast<std::size_t>(*longest) + 1);
 }
@@ -48,36 +57,53 @@ void ShortestPaths::search(const std::vector<std::int32_t>& nearest, std::vector
 std::vector<std::int32_t> ShortestPaths::add(const std::vector<std::int32_t>& nearest) {
   std::vector<std::int32_t> distance(static_cast<std::size_t>(nodes_), kUnreachable);
   search(nearest, distance);
-  for (std::size_t link = 0; link < source_.size(); ++link) {
-    const std::int32_t after = distance[target_[link]];
-    if (after >= 0 && after + length_[link] == distance[source_[link]])
-      on_paths_.push_back(static_cast<std::int32_t>(link));
+  std::vector<std::int32_t> on_paths;
+  for (std::int32_t node = 0; node < nodes_; ++node) {
+    on_paths.clear();
+    for (std::int32_t place = leaving_start_[node]; place < leaving_start_[node + 1]; ++place) {
+      const std::int32_t link = leaving_[place], after = distance[target_[link]];
+      if (after >= 0 && after + length_[link] == distance[node]) on_paths.push_back(link);
+    }
+    add_run(node, on_paths);
   }
-  group_start_.push_back(on_paths_.size());
+  ++groups_;
   return distance;
 }
 
+// A run begins where the node's links are not those to the group before.
+void ShortestPaths::add_run(std::int32_t node, const std::vector<std::int32_t>& links) {
+  std::vector<Run>& runs = runs_[index(node)];
+  if (runs.empty() ? links.empty() : rows_[index(runs.back().row)] == links) return;
+  std::vector<std::int32_t>& own = rows_of_node_[index(node)];
+  const auto known = std::ranges::find_if(own, [&](std::int32_t row) { return rows_[index(row)] == links; });
+  if (known != own.end()) {
+    runs.push_back({groups_, *known});
+    return;
+  }
+  own.push_back(static_cast<std::int32_t>(rows_.size()));
+  runs.push_back({groups_, own.back()});
+  rows_.push_back(links);
+}
+
 NextHops ShortestPaths::take() {
-  const std::size_t groups = group_start_.size() - 1;
   NextHops hops;
-  hops.start.assign(static_cast<std::size_t>(nodes_) * groups + 1, 0);
-  const auto for_each = [&](auto&& use) {
-    for (std::size_t group = 0; group < groups; ++group) {
-      for (std::size_t place = group_start_[group]; place < group_start_[group + 1]; ++place) {
-        const std::int32_t link = on_paths_[place];
-        use(static_cast<std::size_t>(source_[link]) * groups + group, link);
-      }
+  hops.run_start.push_back(0);
+  for (const std::vector<Run>& runs : runs_) {
+    for (const Run& run : runs) {
+      hops.run_group.push_back(run.group);
+      hops.run_row.push_back(run.row);
     }
-  };
-  for_each([&](std::size_t row, std::int32_t) { ++hops.start[row + 1]; });
-  for (std::size_t row = 1; row < hops.start.size(); ++row) hops.start[row] += hops.start[row - 1];
-  hops.links.resize(on_paths_.size());
-  // A row's start moves to its end while it is filled, and is moved back.
-  for_each([&](std::size_t row, std::int32_t link) { hops.links[hops.start[row]++] = link; });
-  for (std::size_t row = hops.start.size() - 1; row > 0; --row) hops.start[row] = hops.start[row - 1];
-  hops.start[0] = 0;
-  on_paths_ = {};
-  group_start_ = {0};
+    hops.run_start.push_back(static_cast<std::int64_t>(hops.run_group.size()));
+  }
+  hops.row_start.push_back(0);
+  for (const std::vector<std::int32_t>& row : rows_) {
+    hops.links.insert(hops.links.end(), row.begin(), row.end());
+    hops.row_start.push_back(static_cast<std::int64_t>(hops.links.size()));
+  }
+  groups_ = 0;
+  rows_.clear();
+  for (std::vector<Run>& runs : runs_) runs.clear();
+  for (std::vector<std::int32_t>& own : rows_of_node_) own.clear();
   return hops;
 }
 

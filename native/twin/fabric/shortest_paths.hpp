@@ -4,14 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace genie::twin {
+#include "twin/fabric/next_hops.hpp"
 
-// Links of node n on shortest paths to group g: links[start[n * groups + g]] to the one before the next
-// start, as numbers of the links that the search was given, ascending.
-struct NextHops {
-  std::vector<std::int64_t> start;
-  std::vector<std::int32_t> links;
-};
+namespace genie::twin {
 
 class ShortestPaths {
  public:
@@ -25,18 +20,25 @@ class ShortestPaths {
   // links.
   std::vector<std::int32_t> add(const std::vector<std::int32_t>& nearest);
 
-  // Of all groups, in the order of `add`.
+  // Of all groups, in the order of `add`; links ascend, and have the numbers that the search was given.
   NextHops take();
 
  private:
+  void add_run(std::int32_t node, const std::vector<std::int32_t>& links);
   void search(const std::vector<std::int32_t>& nearest, std::vector<std::int32_t>& distance);
 
   std::int32_t nodes_;
   std::vector<std::int32_t> source_, target_, length_;
   std::vector<std::int32_t> arriving_start_, arriving_;  // links by target
   std::vector<std::vector<std::int32_t>> at_distance_;   // nodes to look at, by distance modulo its size
-  std::vector<std::int32_t> on_paths_;                   // links, group after group
-  std::vector<std::size_t> group_start_ = {0};           // into on_paths_
+  std::vector<std::int32_t> leaving_start_, leaving_;    // links by source
+  std::int32_t groups_ = 0;
+  struct Run {
+    std::int32_t group, row;
+  };
+  std::vector<std::vector<Run>> runs_;                   // by node
+  std::vector<std::vector<std::int32_t>> rows_of_node_;  // numbers of rows
+  std::vector<std::vector<std::int32_t>> rows_;          // links
 };
 
 // For each node the number of those that it is joined with, whichever way links lead: 0, 1, ...

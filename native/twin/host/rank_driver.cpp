@@ -5,14 +5,16 @@
 namespace genie::twin {
 
 RankDriver::RankDriver(const Network& network, const SharedPlan& shared,
-                       const std::vector<const RankPlan*>& plans, std::vector<std::int32_t> host_of_rank)
+                       const std::vector<const RankPlan*>& plans, std::vector<std::int32_t> host_of_rank,
+                       const std::vector<bool>& keeps_records)
     : network_(&network),
       host_of_rank_(std::move(host_of_rank)),
       ready_(plans.size()),
       events_(plans.size()) {
   assert(host_of_rank_.size() == plans.size());
   walkers_.reserve(plans.size());
-  for (const RankPlan* plan : plans) walkers_.emplace_back(shared, *plan);
+  for (std::size_t rank = 0; rank < plans.size(); ++rank)
+    walkers_.emplace_back(shared, *plans[rank], false, keeps_records.empty() || keeps_records[rank]);
 }
 
 void RankDriver::deliver(Process& process, std::int32_t rank, const Completion& completion) {

@@ -27,7 +27,7 @@ struct RankStart {
 class RankDriver {
  public:
   RankDriver(const Network& network, const SharedPlan& shared, const std::vector<const RankPlan*>& plans,
-             std::vector<std::int32_t> host_of_rank);
+             std::vector<std::int32_t> host_of_rank, const std::vector<bool>& keeps_records);
 
   std::int32_t host_of(std::int32_t rank) const { return host_of_rank_[index(rank)]; }
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(walkers_.size()); }

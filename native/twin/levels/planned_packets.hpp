@@ -16,9 +16,10 @@ class PlannedPackets {
   // Of the packets of the plan's messages: below 1, though what is sent again counts too. The first to ask
   // waits until they are counted.
   double share(std::uint64_t sent);
+  // Of all messages, clear-to-sends included.
+  std::uint64_t count() const;
 
  private:
-  std::uint64_t count() const;
   struct Uses {  // of the nodes of a class
     std::uint64_t message_packets = 0;
     std::vector<std::uint64_t> collectives;  // by binding

@@ -19,10 +19,11 @@ roce::QueuePairConfig with_pacing_of(const Network& network, roce::QueuePairConf
 
 Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
                      const std::vector<const RankPlan*>& plans, std::vector<std::int32_t> host_of_rank,
-                     std::uint64_t seed, const roce::SpreadConfig& spread, std::uint32_t threads)
+                     std::uint64_t seed, const roce::SpreadConfig& spread, std::uint32_t threads,
+                     const std::vector<bool>& keeps_records)
     : network_(&network),
       links_(network, schedule_, seed),
-      hosts_(network, config, RankDriver(network, shared, plans, std::move(host_of_rank)),
+      hosts_(network, config, RankDriver(network, shared, plans, std::move(host_of_rank), keeps_records),
              QueuePairs(network, with_pacing_of(network, config), spread, seed), links_, schedule_),
       threads_(congestion::needs_telemetry(config.congestion.control) ? 1 : threads),
       planned_(shared, plans, config.mtu_bytes) {

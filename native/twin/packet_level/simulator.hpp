@@ -33,9 +33,11 @@ class Simulator {
     virtual void began(std::vector<RankStart> starts, TimePs now) = 0;
   };
 
+  // `keeps_records`: by rank, whether its nodes and messages are recorded; empty: all.
   Simulator(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
             const std::vector<const RankPlan*>& plans, std::vector<std::int32_t> host_of_rank,
-            std::uint64_t seed, const roce::SpreadConfig& spread = {}, std::uint32_t threads = 1);
+            std::uint64_t seed, const roce::SpreadConfig& spread = {}, std::uint32_t threads = 1,
+            const std::vector<bool>& keeps_records = {});
   Simulator(const Simulator&) = delete;
   Simulator& operator=(const Simulator&) = delete;
 
