@@ -32,7 +32,7 @@ from simtwin.levels.names import Level
 from simtwin.play.band import has_compute
 from simtwin.play.run import Follow, simulate_to_folder
 from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
-from simtwin.play.twin import SimulationError, Twin
+from simtwin.play.twin import LevelError, SimulationError, Twin
 from simtwin.play.watching import Watch
 from simtwin.report.band import band_in_words
 
@@ -190,6 +190,8 @@ def simulate(
         memory_bytes, error = _memory_of(skip_memory), _error_of(skip_error)
         if error and not level.skips:
             raise UsageError("--skip-error: is for --level packet+skip")
+        if error and series is not None:
+            raise UsageError("--skip-error: samples of --series would end each estimate; leave one of the two out")
         if error and verify_skip:
             raise UsageError("--verify-skip: estimates differ from level packet; leave --skip-error out")
         if verify_skip and not level.skips:
@@ -205,10 +207,10 @@ def simulate(
         job = resolve(traffic)
         job.check_rate()
         job.warn_of_calibration()
-        if dry_run:
-            print_expected(job, level, iterations or 1, memory_bytes)
-            return 0
         model = model_of(simulated, traffic, job.ranks)
+        if dry_run:
+            print_expected(job, level, (iterations or 1) * (3 if band else 1), memory_bytes)
+            return 0
         twin = job.twin(threads=simulated.threads, level=level, model=model)
         _warn_of_threads(simulated, job, twin)
         job.warn_of_idle_options(level.name)
@@ -267,19 +269,22 @@ def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: i
     from simtwin.fabric.topology import build_network
     from simtwin.play.expected import expected_of
 
+    if problem := level.problem(job.fabric):
+        raise LevelError(f"fabric '{job.fabric.name}': {problem}")
+    network = build_network(job.fabric)
+    job.placed(network, job.fabric)
     plan = build_plan(job.workload, lowering=job.lowering)
-    expected = expected_of(job.fabric, build_network(job.fabric), plan, iterations)
+    expected = expected_of(job.fabric, network, plan, iterations, level)
     print(f"{job.workload.name}: {job.ranks} ranks on {job.fabric.name}; --dry-run: nothing is simulated")
     print(
-        f"job: {expected.nodes:,} nodes, {expected.transfers:,} transfers, {expected.packets:,} data packets, "
+        f"an iteration: {expected.nodes:,} nodes, {expected.transfers:,} transfers, {expected.packets:,} data packets, "
         f"{expected.queue_pairs:,} queue pairs"
     )
     if level.has_packets:
         fastest, slowest = words_of_time(expected.fastest_s), words_of_time(expected.slowest_s)
+        span = fastest if fastest == slowest else f"{fastest} to {slowest}"
         skips = "; level packet+skip takes at most that, by what it can skip" if level.skips else ""
-        print(
-            f"time: {words_of_time(expected.setup_s)} of set-up; level packet {fastest} to {slowest} on one core{skips}"
-        )
+        print(f"time: {words_of_time(expected.setup_s)} of set-up; level packet {span} on one core{skips}")
     else:
         print(f"time: not estimated at level {level.name}")
     more = f", and up to {skip_memory_bytes / 1e9:.2g} GB of episodes (--skip-memory)" if level.skips else ""
@@ -377,8 +382,8 @@ def _bits(skip: dict[str, Any]) -> str:
     if not (estimates := skip.get("estimates")):
         return "same bits as level packet"
     return (
-        f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}, ends of messages "
-        f"within {estimates['apart']:.1%} of level packet ({estimates['confidence']:.0%} confidence)"
+        f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}, ends of the "
+        f"messages moved within {estimates['apart']:.1%} of level packet ({estimates['confidence']:.0%} confidence)"
     )
 
 

@@ -421,6 +421,8 @@ void register_twin(nb::module_& m) {
           "count", &SteadyFlows::count, "now_ps"_a, "since_ps"_a,
           "Take down all counters, and forget those from before since_ps. Estimates of their growth are from "
           "the oldest on.")
+      .def("forget_counts", &SteadyFlows::forget_counts)
+      .def_prop_ro("next_change_ps", &SteadyFlows::next_change, "Of the network.")
       .def_prop_ro("horizon_ps", &SteadyFlows::horizon, "The first event that no estimate is to pass.")
       .def("advance", &SteadyFlows::advance, "now_ps"_a, "by_ps"_a, "queue_pairs"_a, "packets"_a,
            nb::call_guard<nb::gil_scoped_release>(),

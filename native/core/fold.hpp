@@ -50,6 +50,10 @@ class Fold {
   virtual void own_time(TimePs& time) = 0;
   // The time of the latest event of a kind, kept for the record: none or one comes in each period.
   virtual void latest(TimePs& time) = 0;
+  // Since when something goes on whose time is counted once it is over.
+  virtual void since(TimePs& time) { latest(time); }
+  // The time of an event of a message. It may recur, and is `moment` too.
+  virtual void pending(TimePs /*time*/) {}
   // The time of an event that does not recur: no shift passes it, or moves it.
   virtual void horizon(TimePs time) = 0;
   // A counter that only others are compared with: it moves equally far in each period. `mask`: of its circle.

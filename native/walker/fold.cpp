@@ -25,7 +25,7 @@ void Walker::fold(Fold& fold) {
   fold.exact(unfinished_, instances_.size(), sends_.size(), receives_.size(), matches_.size(),
              credits_.size());
   for (const std::uint8_t busy : slot_busy_) fold.exact(busy);
-  fold.total(steps_done_);
+  fold.base(steps_done_);  // no estimate moves a walker
   fold.exact(active_.size());
   for (const std::int32_t own : active_) this->fold(fold, instances_[index(own)]);
   matches_.each([&](std::uint64_t key, Match& match) {
@@ -113,7 +113,7 @@ void Walker::fold(Fold& fold, Instance& at) {
   fold.base(at.base, ~std::uint32_t{0});
   at.shifted = at.base - first;
   std::int64_t remaining = at.remaining_steps;
-  fold.total(remaining);
+  fold.base(remaining);
   at.remaining_steps = static_cast<std::int32_t>(remaining);
   if (at.shifted > 0) {
     at.top += at.shifted;
@@ -130,19 +130,19 @@ void Walker::fold(Fold& fold, Instance& at) {
   for (std::size_t peer = 0; peer < steps.send_peers.size(); ++peer) {
     SendRecord& send = sends_[at.first_send + peer];
     fold.exact(send.outstanding);
-    fold.total(send.messages);
-    fold.total(send.size_bytes);
+    fold.base(send.messages);
+    fold.base(send.size_bytes);
     auto retransmits = static_cast<std::uint64_t>(send.retransmits);
     fold.rare(retransmits);
     send.retransmits = static_cast<std::int64_t>(retransmits);
     fold.latest(send.acked);
-    fold.total(send.busy);
+    fold.base(send.busy);
     fold.latest(send.busy_since);
   }
   for (std::size_t peer = 0; peer < steps.receive_peers.size(); ++peer) {
     ReceiveRecord& receive = receives_[at.first_receive + peer];
-    fold.total(receive.messages);
-    fold.total(receive.size_bytes);
+    fold.base(receive.messages);
+    fold.base(receive.size_bytes);
     fold.latest(receive.last);
   }
 }

@@ -64,7 +64,7 @@ def size_problem(fabric: Fabric) -> str:
     size = size_of(fabric)
     for count, most, what in (
         (size.links, LINKS_MAX, "links"),
-        (size.routes, ROUTES_MAX, "routes (cables times groups of hosts on the same switches)"),
+        (size.routes, ROUTES_MAX, "routes (at most cables times groups of hosts on the same switches)"),
         (size.searched, SEARCHED_MAX, "steps of routing (cables times groups of hosts on the same switches)"),
     ):
         if count > most:
@@ -117,8 +117,8 @@ def _rail_optimized(topology: RailOptimized, hosts: int) -> NetworkSize:
     # A host is alone on its leaf and server. Groups follow one another by leaf, or by server.
     few = min(2 * leaves + 2 * topology.rails, 2 * hosts) + 1
     switches = leaves + topology.spines + topology.servers
-    if domain.pxn:  # each port is a switch too
-        return NetworkSize(cables + 3 * hosts, hosts, runs=(2 * hosts + switches) * few)
+    if domain.pxn:  # each port is a switch too, and sends to the hosts of a server in turn by several links
+        return NetworkSize(cables + 3 * hosts, hosts)
     return NetworkSize(cables + hosts, hosts, runs=hosts * (2 * topology.rails + 3) + switches * few)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-CONFIDENCE = 0.95  # that the errors of all flows of a skip are within their bounds
+CONFIDENCE = 0.95  # that the errors of all flows of a simulation are within their bounds
 BATCHES_LEAST = 8  # that a mean is taken of
 CORRELATION_MAX = 0.4  # of a batch with the next
 ALLOWED_CHANGE = 0.1  # between halves, of the rate that congestion control allows: a smaller one is noise
@@ -37,7 +37,7 @@ class Pool:
     """Flows that are alike, and what is known of their packets in a batch.
 
     `deviation`: of independent batches that vary as much in the long run; `stretch`: that of these batches to it.
-    `error`: of the mean, a share of it.
+    `error`: of the mean, a share of it. `drift`: of the mean from one half of the batches to the other, a share of it.
     """
 
     flows: Array
@@ -45,6 +45,20 @@ class Pool:
     deviation: float
     stretch: float
     error: float
+    drift: float
+
+    def error_after(self, reach: float) -> float:
+        """Return the error of the mean over a time `reach` times as long as the batches, as a share of it.
+
+        Rates that have drifted may drift on as fast.
+        """
+        return self.error + self.drift * (1 + reach)
+
+    def reach_within(self, error: float) -> float:
+        """Return for how long, in times of the batches, the error stays within a share of the mean; below 0: never."""
+        if self.drift == 0 and self.error <= error:
+            return math.inf
+        return (error - self.error) / max(self.drift, 1e-12) - 1
 
 
 def independent_batches(counted: Array, batch_ps: int) -> Batches | None:
@@ -95,12 +109,15 @@ def t_quantile(share: float, freedom: int) -> float:
     )
 
 
-def pools_of(batches: Batches, classes: Array) -> list[Pool] | str:
-    """Return the flows by class; a text says why the rates are not steady."""
+def pools_of(batches: Batches, classes: Array, miss: float = 1 - CONFIDENCE) -> list[Pool] | str:
+    """Return the flows by class; a text says why the rates are not steady.
+
+    `miss`: the chance that the mean of one of the pools is further off than its error.
+    """
     rows, pools = batches.packets, []
     count = len(rows)
     numbers = np.unique(classes)
-    quantile = t_quantile(1 - (1 - CONFIDENCE) / 2 / len(numbers), count - 1)
+    quantile = t_quantile(1 - miss / 2 / len(numbers), count - 1)
     for number in numbers:
         flows = np.flatnonzero(classes == number)
         own = rows[:, flows]
@@ -109,8 +126,8 @@ def pools_of(batches: Batches, classes: Array) -> list[Pool] | str:
         if mean == 0:
             return "a flow stands still"
         standard_error = math.sqrt(float(pooled.var(ddof=1)) / count * inflation_of(correlation_of(pooled[:, None])))
-        change = change_of(pooled)
-        if change > 4 * standard_error:
+        drift = change_of(pooled) / mean
+        if drift > 4 * standard_error / mean:
             return "rates rise or fall"
         allowed = batches.allowed[:, flows].mean(axis=1)
         if change_of(allowed) > max(ALLOWED_CHANGE * float(allowed.mean()), 4 * allowed.std(ddof=1) / math.sqrt(count)):
@@ -124,9 +141,8 @@ def pools_of(batches: Batches, classes: Array) -> list[Pool] | str:
                 return "flows on alike paths keep unlike rates"
             in_the_long_run = max(in_the_long_run, between)
         stretch = math.sqrt(in_the_long_run / variance) if variance > 0 else 1.0
-        pools.append(
-            Pool(flows, mean, math.sqrt(in_the_long_run), stretch, (quantile * standard_error + change) / mean)
-        )
+        deviation = math.sqrt(in_the_long_run)
+        pools.append(Pool(flows, mean, deviation, stretch, quantile * standard_error / mean, drift))
     return pools
 
 

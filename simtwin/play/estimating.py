@@ -28,6 +28,7 @@ from simtwin.play.series import NEVER_PS
 FIRST_BATCH_PS, LONGEST_FIRST_BATCH_PS = 100 * 10**6, 5 * 10**9
 BATCHES_MAX = 128  # then two become one
 SETTLING = 0.25  # the share of batches that is left out: rates settle
+PATIENCE = 150_000  # events from the beginning of messages on, in which an exact skip is looked for first
 SKIP_LEAST, MOVED_LEAST = 4.0, 0.02  # batches, and the share of messages, below which a skip gains too little
 REACH_MAX = 10.0  # how often skips last as long as what was observed: slower changes than that are not seen
 RESERVE = 1 / 8  # of a batch, which is played before a message ends
@@ -62,27 +63,43 @@ class Estimator:
         self._steady = genie_core.SteadyFlows(simulator)
         self._random = np.random.default_rng(seed)
         self._first_ps = FIRST_BATCH_PS
-        self._next_ps = FIRST_BATCH_PS
         self._key: Array | None = None
-        self._errors: dict[tuple[int, int], tuple[FlowError, float]] = {}  # by queue pair and message; variance
+        self._messages: dict[int, tuple[int, int]] = {}  # by queue pair: the end of its message, and its number
+        # By queue pair and number of the message, with the variance of the noise that was skipped.
+        self._errors: dict[tuple[int, int], tuple[FlowError, float]] = {}
         self.skips = self.packets = self.time_ps = 0
         self.unusable: str = self._steady.unusable
         self.reason = self.unusable or "no message lasted long enough for an estimate"
+        self._jumps = self._patient_until = 0
         self._begin(0, None)
 
     def run(self, events: int, until_ps: int = NEVER_PS) -> bool:
         """Run the simulator as its own run() does; events that are skipped do not count."""
         if self.unusable:
             return bool(self._recurrence.run(events, until_ps))
-        while True:
-            stop_ps = min(self._next_ps, until_ps)
-            if self._recurrence.run(events, stop_ps):
-                return True
+        last = self._simulator.events + events
+        while (left := last - self._simulator.events) > 0:
+            if (patience := self._patience()) > 0:
+                if self._recurrence.run(min(left, patience), until_ps):
+                    continue
+                return False
+            stop_ps = min(max(self._next_ps, self._simulator.now_ps + 1), until_ps)
+            if self._recurrence.run(left, stop_ps):
+                continue
             if self._simulator.over or stop_ps < self._next_ps:
                 return False
             self._look(stop_ps, until_ps)
             if stop_ps == until_ps:
                 return False
+        return True
+
+    def _patience(self) -> int:
+        """Return the events to play before batches are counted, as an exact skip may come: stops would shorten it."""
+        if self._recurrence.unfoldable:
+            return 0
+        if (jumps := self._recurrence.report["jumps"]) != self._jumps:
+            self._jumps, self._patient_until = jumps, self._simulator.events + PATIENCE
+        return int(self._patient_until - self._simulator.events)
 
     @property
     def errors(self) -> list[FlowError]:
@@ -90,19 +107,28 @@ class Estimator:
         return [error for error, _ in self._errors.values()]
 
     def _begin(self, now_ps: int, flows: dict[str, Array] | None) -> None:
-        """Begin to count: messages have begun or ended."""
+        """Begin to count: messages have begun or ended, or the network has changed."""
         self._batches: list[Array] = []
         self._batch_ps = self._first_ps
         self._next_try = math.ceil(BATCHES_LEAST / (1 - SETTLING))
         self._classes: Array | None = None
         self._flows = flows
+        self._change_ps = self._steady.next_change_ps
         self._observed_ps = self._skipped_ps = 0
         self._next_ps = now_ps + self._batch_ps
+        self._steady.forget_counts()
+        if flows is None:
+            return
+        for queue_pair, end in zip(flows["queue_pair"].tolist(), flows["end_psn"].tolist(), strict=True):
+            known, number = self._messages.get(queue_pair, (-1, 0))
+            if known != end:
+                self._messages[queue_pair] = (end, number + 1)
 
     def _look(self, now_ps: int, until_ps: int) -> None:
         flows = self._steady.flows(now_ps)
         key = np.stack([flows["queue_pair"], flows["messages"], flows["end_psn"]])
-        if self._key is None or not np.array_equal(key, self._key):
+        is_same = self._key is not None and np.array_equal(key, self._key)
+        if not is_same or self._flows is None or self._steady.next_change_ps != self._change_ps:
             is_short = len(self._batches) < BATCHES_LEAST
             self._first_ps = min(2 * self._first_ps, LONGEST_FIRST_BATCH_PS) if is_short else FIRST_BATCH_PS
             self._key = key
@@ -110,7 +136,6 @@ class Estimator:
         self._next_ps = now_ps + self._batch_ps
         if key.shape[1] == 0:
             return None
-        assert self._flows is not None
         sent = (flows["unacked_psn"] - self._flows["unacked_psn"]) & PSN_MASK
         self._batches.append(np.stack([sent, flows["allowed_bps"] * (self._batch_ps / 10**12)]))
         self._flows = flows
@@ -122,8 +147,9 @@ class Estimator:
             self._next_ps = now_ps + self._batch_ps
         if len(self._batches) >= self._next_try:
             self._next_try = len(self._batches) * 6 // 5 + 1
-            self.reason = self._tried(now_ps, until_ps, flows) or self.reason
-            if self.reason:
+            reason = self._tried(now_ps, until_ps, flows)
+            if reason:
+                self.reason = reason
                 self._steady.count(now_ps, now_ps - int((1 - SETTLING) * len(self._batches) * self._batch_ps))
         return None
 
@@ -135,27 +161,40 @@ class Estimator:
             return "rates change too slowly for an estimate"
         if self._classes is None:
             self._classes = np.array(self._steady.classes(flows["queue_pair"].tolist()))
-        pools = pools_of(batches, self._classes)
+        # The chance of an error beyond its bound halves from skip to skip, and so is bounded for all together.
+        miss = (1 - CONFIDENCE) / 2 ** (self.skips + 1)
+        pools = pools_of(batches, self._classes, miss)
         if isinstance(pools, str):
             return pools
         mean, deviation, error = (np.zeros(len(self._classes)) for _ in range(3))
         for pool in pools:
-            mean[pool.flows], deviation[pool.flows], error[pool.flows] = pool.mean, pool.deviation, pool.error
+            mean[pool.flows], deviation[pool.flows] = pool.mean, pool.deviation
         noise = drawn_noise(batches, pools, self._random)
         room = flows["left"] - np.ceil(mean * RESERVE)
         end_ps = min(self._steady.horizon_ps, until_ps)
         reach_ps = REACH_MAX * self._observed_ps - self._skipped_ps
-        count = min(longest(mean, noise, room), min(end_ps - now_ps - 1, reach_ps) / batches.batch_ps)
+        reach = min(pool.reach_within(self._error) for pool in pools)
+        if reach <= 0:
+            worst = max(pool.error_after(0.0) for pool in pools)
+            return f"mean rates were known to {100 * worst:.2g} % only"
+        count = min(
+            longest(mean, noise, room),
+            min(end_ps - now_ps - 1, reach_ps) / batches.batch_ps,
+            reach * len(batches.packets),
+        )
         if count < max(SKIP_LEAST, MOVED_LEAST * float((flows["packets"] / mean).min())):
-            return "messages ended, or others began, before an estimate was worth while"
+            return "messages or samples would end an estimate before it was worth while"
+        for pool in pools:
+            error[pool.flows] = pool.error_after(count / len(batches.packets))
         packets = np.clip(np.floor(mean * count + noise * math.sqrt(count)), 0, room).astype(np.int64)
-        errors = self._with_errors(flows, packets, error, deviation * math.sqrt(count))
+        rest = np.maximum(flows["left"] - packets, 0) / mean  # batches until the end
+        errors = self._with_errors(flows, packets, error, deviation, count, rest, miss)
         worst = max(each.error for each, _ in errors.values())
         if worst > self._error:
             return f"mean rates were known to {100 * worst:.2g} % only"
         by_ps = int(count * batches.batch_ps)
         if not self._steady.advance(now_ps, by_ps, flows["queue_pair"].tolist(), packets.tolist()):
-            return "the state cannot be moved"
+            return "its state cannot be moved"
         self._errors |= errors
         self.skips += 1
         self.packets += int(packets.sum())
@@ -164,19 +203,33 @@ class Estimator:
         self._recurrence.forget()
         self._flows = self._steady.flows(now_ps + by_ps)
         self._next_ps = now_ps + by_ps + self._batch_ps
+        self._steady.count(now_ps + by_ps, now_ps + by_ps)
         return ""
 
     def _with_errors(
-        self, flows: dict[str, Array], packets: Array, error: Array, deviation: Array
+        self,
+        flows: dict[str, Array],
+        packets: Array,
+        error: Array,
+        deviation: Array,
+        count: float,
+        rest: Array,
+        miss: float,
     ) -> dict[tuple[int, int], tuple[FlowError, float]]:
-        """Return the errors of the flows' messages after a skip, and the variance of their noise."""
+        """Return the errors of the flows' messages after a skip, and the variance of the noise that was skipped.
+
+        `count`: batches that it lasts. `rest`: (flows,) batches from then on until the message ends: their noise is not
+        that of level packet either.
+        """
         found = {}
-        z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / len(packets))
+        z = NormalDist().inv_cdf(1 - miss / 2 / len(packets))
         for at, size in enumerate(flows["packets"].tolist()):
-            key = (int(flows["queue_pair"][at]), int(flows["end_psn"][at]))
+            queue_pair = int(flows["queue_pair"][at])
+            key = (queue_pair, self._messages[queue_pair][1])
             before, variance = self._errors.get(key, (None, 0.0))
-            variance += float(deviation[at] / size) ** 2
+            of_batch = float(deviation[at] / size) ** 2
+            variance += of_batch * count
             whole = float(error[at] * packets[at] / size) + (before.error if before is not None else 0.0)
-            apart = whole + z * math.sqrt(2 * variance)
+            apart = whole + z * math.sqrt(2 * (variance + of_batch * float(rest[at])))
             found[key] = (FlowError(int(flows["rank"][at]), int(flows["peer"][at]), whole, apart), variance)
         return found

@@ -9,12 +9,13 @@ import genie_core
 
 from genie.config.units import Duration, Rate
 from genie.plan.build import Plan, build_plan
-from genie.workload.graph import Op
+from genie.workload.graph import Kind, Op
 from genie.workload.synthetic import collective
 from simtwin.fabric.frames import frames_of
 from simtwin.fabric.schema import Fabric, Link, SingleSwitch
 from simtwin.fabric.size import size_of
 from simtwin.fabric.topology import Network, build_network
+from simtwin.levels.names import FLOW, Level
 from simtwin.play.recorded_ranks import is_large
 from simtwin.play.twin import Twin
 
@@ -31,9 +32,10 @@ PROBE_S = 0.2
 
 @dataclass(frozen=True)
 class Expected:
-    """Counts of a simulation, and what it is expected to take.
+    """Counts of an iteration, and what the simulation of all iterations is expected to take.
 
-    `packets`: data packets, clear-to-sends included. `fastest_s`, `slowest_s`: of level packet, on one core.
+    `packets`: data packets, clear-to-sends included, without those that are sent again. Parts of a message that is
+    split over queue pairs may take one more each. `fastest_s`, `slowest_s`: of level packet, on one core.
     """
 
     nodes: int
@@ -61,23 +63,25 @@ def packets_per_s() -> float:
     return simulator.data_packets / (time.perf_counter() - began)
 
 
-def expected_of(fabric: Fabric, network: Network, plan: Plan, iterations: int = 1) -> Expected:
+def expected_of(
+    fabric: Fabric, network: Network, plan: Plan, iterations: int = 1, level: Level | None = None
+) -> Expected:
     """Return what the simulation of a plan is expected to take."""
     counts = genie_core.size_of(plan.native, frames_of(fabric).payload_bytes)
     size = size_of(fabric)
     nodes, recorded = counts["nodes"], len(plan.ranks)
-    rows, transfers = nodes, plan.transfers
-    if is_large(plan):
+    sends = sum(len(each.ranks) * int((each.template.kind == Kind.SEND).sum()) for each in plan.classes)
+    rows, transfers = nodes, plan.transfers + sends
+    if is_large(plan) and (level is None or level.name != FLOW):
         recorded = len(plan.classes)
         rows = sum(len(each.template) for each in plan.classes)
         transfers = transfers * recorded // len(plan.ranks)
     queue_pairs = counts["pairs"] * (fabric.transport.queue_pairs or 1)
-    packets = counts["packets"] * iterations
-    probe_s = packets / packets_per_s()
+    probe_s = counts["packets"] * iterations / packets_per_s()
     return Expected(
         nodes=nodes,
-        transfers=plan.transfers,
-        packets=packets,
+        transfers=plan.transfers + sends,
+        packets=counts["packets"],
         queue_pairs=queue_pairs,
         recorded_ranks=recorded,
         setup_s=size.searched / ROUTES_PER_S + nodes / SETUP_NODES_PER_S + queue_pairs / SETUP_PAIRS_PER_S,

@@ -217,7 +217,7 @@ def _error_bound(twin: Twin, facts: dict[str, Any]) -> float | None:
     if not twin.level.has_packets:
         return None
     estimates = facts.get("skip", {}).get("estimates")
-    return round(estimates["apart"], 6) if estimates else 0.0
+    return float(estimates["apart"]) if estimates else 0.0
 
 
 def _recorded(workload: Workload, level: Level, result: Simulation) -> dict[str, Any] | None:

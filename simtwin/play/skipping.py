@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -82,10 +83,17 @@ class Skipped:
             "skips": self.estimates,
             "packets": self.estimated,
             "confidence": CONFIDENCE,
-            "error": max(it["error"] for it in self.errors),
-            "apart": max(it["apart"] for it in self.errors),
-            "messages": [{**it, "error": round(it["error"], 6), "apart": round(it["apart"], 6)} for it in self.errors],
+            "error": _rounded_up(max(it["error"] for it in self.errors)),
+            "apart": _rounded_up(max(it["apart"] for it in self.errors)),
+            "messages": [
+                {**it, "error": _rounded_up(it["error"]), "apart": _rounded_up(it["apart"])} for it in self.errors
+            ],
         }
+
+
+def _rounded_up(share: float) -> float:
+    """Return a bound with six digits, no smaller than it is."""
+    return math.ceil(share * 1e6) / 1e6
 
 
 class IterationSkips:

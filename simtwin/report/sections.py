@@ -287,8 +287,10 @@ def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int]) -> str:
     recorded = recorded_ranks(run)
     held, last = "", " The last row is the critical path."
     if recorded < ranks:
-        which = run.info["recorded"]["which"]
+        which = run.info["recorded"].get("which", "last to end")
         held, last = f"The timeline holds {recorded} of {ranks} ranks, of each class the {which}. ", ""
+        if which == "first":
+            held += "Waiting for ranks that it does not hold counts as network. "
     overview, few = "", ""
     if "strips" in drawn:
         of = drawn["strip_ranks"][0]
@@ -328,7 +330,10 @@ def warnings(run: Run, fabric: Fabric) -> str:
     if info.get("follow"):
         said.append(f"follows {info.get('follows')}: collectives start as in that run, compute is left out")
     if info.get("error_bound"):
-        said.append(f"error bound of this level: {percent(info['error_bound'])}")
+        said.append(
+            f"{info['skip']['estimates']['packets']} packets were skipped by estimates: messages that these moved end "
+            f"within {info['error_bound']:.2%} of level packet (95 % confidence), and later ones are as far off"
+        )
     if fabric.fault:
         said.append(
             f"{count_of(len(fabric.fault), 'fault')} in the fabric file; utilisation is of the links' full rates"

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from live_runs import in_this_process
 from native.skip_error import SENDERS, compare, incast, play
+from twin_fabrics import crowded
 
 from genie.config.units import Duration, Rate
 from genie.plan.build import build_plan
@@ -77,12 +78,15 @@ def test_rates_that_rise_have_no_mean() -> None:
     assert pools_of(falling, np.zeros(8, int)) == "congestion control still raises or lowers rates"
 
 
-@given(st.integers(0, 1000))
-def test_the_mean_is_within_its_error(seed: int) -> None:
-    packets = np.random.default_rng(seed).normal(100, 5, (32, 16))
-    pools = pools_of(batches_of(packets), np.zeros(16, int))
-    if not isinstance(pools, str):
-        assert abs(pools[0].mean / 100 - 1) <= 2 * pools[0].error, f"seed {seed}"
+def test_means_are_within_their_errors_as_often_as_said() -> None:
+    within = []
+    for seed in range(400):
+        packets = np.random.default_rng(seed).normal(100, 5, (32, 16))
+        pools = pools_of(batches_of(packets), np.zeros(16, int))
+        if not isinstance(pools, str):
+            within.append(abs(pools[0].mean / 100 - 1) <= pools[0].error)
+    assert len(within) > 300
+    assert np.mean(within) > 0.93
 
 
 def test_noise_keeps_the_sum_of_flows_that_share_a_link() -> None:
@@ -121,24 +125,52 @@ def test_hpcc_goes_on_with_its_readings_of_ports() -> None:
     assert skipped.mean() == pytest.approx(played.mean(), rel=0.05)
 
 
-def test_counters_go_on_as_before() -> None:
+@pytest.mark.parametrize(("control", "size_bytes", "skips"), [("dcqcn", 300 * MB, 1), ("swift", 600 * MB, 2)])
+def test_counters_go_on_as_before(control: str, size_bytes: int, skips: int) -> None:
     simulators = []
     for error in (0.0, 0.01):
-        simulator = incast("dcqcn", 2, 300 * MB)
+        simulator = incast(control, 2, size_bytes)
         recurrence = genie_core.Recurrence(simulator)
-        run = Estimator(simulator, recurrence, error, 2).run if error else simulator.run
+        estimator = Estimator(simulator, recurrence, error, 2)
+        run = estimator.run if error else simulator.run
         simulator.start()
         while run(200_000):
             pass
         simulators.append(simulator)
     played, skipped = simulators
-    assert skipped.data_packets == played.data_packets == SENDERS * -(-300 * MB // 4096)
+    assert estimator.skips >= skips
+    assert skipped.data_packets == played.data_packets == SENDERS * -(-size_bytes // 4096)
     for rank in range(1, SENDERS + 1):
         assert skipped.counters(rank)["data_sent"] == played.counters(rank)["data_sent"]
     assert skipped.counters(0)["data_received"] == played.counters(0)["data_received"]
-    for name, tolerance in (("packets", 0.02), ("size_bytes", 0.02), ("marked", 0.15)):
+    for name, tolerance in (("packets", 0.02), ("size_bytes", 0.02), ("marked", 0.2)):
         assert sum(skipped.links()[name]) == pytest.approx(sum(played.links()[name]), rel=tolerance), name
     assert skipped.events < 0.6 * played.events
+
+
+def test_no_more_events_are_handled_than_asked_for() -> None:
+    simulator = incast("dcqcn", 1, 300 * MB)
+    simulator.start()
+    estimator = Estimator(simulator, genie_core.Recurrence(simulator), 0.01, 1)
+    before = 0
+    while estimator.run(20_000):
+        assert simulator.events - before < 60_000
+        before = simulator.events
+
+
+def test_collectives_beside_estimates_come_to_their_end() -> None:
+    """Steps of a walker do not go on by an estimate."""
+    fabric = crowded(SingleSwitch(hosts=3))
+    twin = Twin(fabric, build_network(fabric), list(range(3)))
+    simulator = twin.simulator(build_plan(collective(Op.ALL_REDUCE, 3, 68 * MB)))
+    assert isinstance(simulator, genie_core.Simulator)
+    simulator.start()
+    estimator = Estimator(simulator, genie_core.Recurrence(simulator), 0.1, 1)
+    while estimator.run(200_000):
+        pass
+    assert simulator.done
+    for rank in range(3):
+        assert simulator.records(rank)["sends"]["messages"].tolist() == [4]
 
 
 def test_flows_are_alike_by_their_paths_and_what_shares_them() -> None:
@@ -226,6 +258,7 @@ def test_the_command_says_how_near_it_is(senders: tuple[str, str], tmp_path: Pat
         ("--skip-error nan", "--skip-error nan: must be a percentage from 0 to 10"),
         ("--skip-error much", "--skip-error much: must be a percentage from 0 to 10"),
         ("--skip-error 1% --level packet", "--skip-error: is for --level packet+skip"),
+        ("--skip-error 1% --series 10us", "--skip-error: samples of --series would end each estimate"),
         ("--skip-error 1% --verify-skip", "--verify-skip: estimates differ from level packet"),
     ],
 )

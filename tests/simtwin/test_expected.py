@@ -87,6 +87,8 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     assert not out.exists()
     lines = ended.stdout.splitlines()
     assert lines[0] == "transformer: 8 ranks on loopback8; --dry-run: nothing is simulated"
-    assert re.fullmatch(r"job: [\d,]+ nodes, [\d,]+ transfers, [\d,]+ data packets, [\d,]+ queue pairs", lines[1])
+    assert re.fullmatch(
+        r"an iteration: [\d,]+ nodes, [\d,]+ transfers, [\d,]+ data packets, [\d,]+ queue pairs", lines[1]
+    )
     assert "level packet+skip takes at most that" in lines[2]
     assert lines[3].startswith("memory: about 0.")

@@ -11,6 +11,8 @@ void RankEvents::fold(Fold& fold) {
       continue;
     }
     fold.exact(event.kind);
+    if (event.kind == Kind::kSleep || event.kind == Kind::kCompletion || event.kind == Kind::kPost)
+      fold.pending(event.time);
     fold.moment(event.time);
     if (event.kind == Kind::kSleep) {
       fold.handle(event.order);

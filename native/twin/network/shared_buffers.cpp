@@ -73,7 +73,7 @@ void SharedBuffers::fold_ingress(Fold& fold, std::uint32_t ingress) {
   for (std::uint32_t priority = 0; priority < kPauseClass; ++priority) {
     Use& use = use_of(ingress, priority);
     fold.exact(use.bytes, use.headroom_bytes, use.pausing);
-    if (use.pausing) fold.latest(use.paused_since);
+    if (use.pausing) fold.since(use.paused_since);
   }
   fold.total(paused_ps_[ingress]);
 }

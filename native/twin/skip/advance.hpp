@@ -22,6 +22,7 @@ class Count final : public Fold {
   void timer(TimePs&) override {}
   void own_time(TimePs&) override {}
   void latest(TimePs&) override {}
+  void pending(TimePs time) override { horizon_ = std::min(horizon_, time); }
   void horizon(TimePs time) override { horizon_ = std::min(horizon_, time); }
   using Fold::base, Fold::relative, Fold::either;
   Base base(std::uint64_t value, std::uint64_t) override { return {value, value}; }
@@ -68,6 +69,7 @@ class Advance final : public Fold {
   void timer(TimePs& time) override { move(time); }
   void own_time(TimePs& time) override { move(time); }
   void latest(TimePs&) override {}
+  void since(TimePs& time) override { move(time); }
   void horizon(TimePs) override {}
   void at_queue_pair(std::uint32_t id, std::uint32_t peer) override {
     id_ = id;

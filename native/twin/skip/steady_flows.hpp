@@ -31,7 +31,9 @@ class SteadyFlows {
   std::vector<std::uint32_t> classes(const std::vector<std::uint32_t>& queue_pairs) const;
   // Takes down all counters. Those from before `since` are forgotten.
   void count(TimePs now, TimePs since);
-  // The first event from `now` on that no estimate is to pass.
+  void forget_counts() { counted_.clear(); }
+  TimePs next_change() const { return simulator_.next_change_time(); }
+  // The first event that no estimate is to pass.
   TimePs horizon() const;
   // All have come to `now`. Each of `queue_pairs` sends `packets` of its first message in `by`, and counters
   // grow as they have since the oldest count. False, and nothing has changed: the state cannot be moved now.
