@@ -105,6 +105,9 @@ def plan_of(pattern: Pattern, ranks: Sequence[int]) -> genie_core.Plan:
 
 def play_twin(pattern: Pattern) -> tuple[Play, Play]:
     """Two hosts on one cable: 100 Gb/s and a millisecond, so that a window leaves before its first answer comes."""
+    none = np.zeros(0, np.int32)
+    paths = genie_core.ShortestPaths(2, none, none, none)  # hosts on one cable send by their last hops alone
+    paths.add(none)
     network = genie_core.Network(
         hosts=2,
         nodes=2,
@@ -115,8 +118,7 @@ def play_twin(pattern: Pattern) -> tuple[Play, Play]:
         delay_ps=np.full(2, PS_PER_S // 1000),
         buffer_bytes=np.full(2, -1),
         group_of_host=np.zeros(2, np.int32),
-        route_start=np.zeros(3, np.int64),
-        route_links=np.zeros(0, np.int32),
+        hops=paths.take(),
         last_hop_start=np.arange(3),
         last_hops=np.array([1, 0], np.int32),
         packet_latency_ps=np.zeros(2, np.int64),
