@@ -152,7 +152,7 @@ def simulate(
             metavar="PERCENT",
             help="With `--level packet+skip`: also skip long messages whose rates fluctuate about a mean, by an "
             "estimate. PERCENT, such as `1%`, at most 10%, is the largest error of a flow's mean rate. Results then "
-            "differ from level `packet`; `run.json` has the bound of each message.",
+            "differ from level `packet`; `run.json` has the bound of each message that was moved.",
             rich_help_panel=TWIN_PANEL,
         ),
     ] = "0%",
@@ -283,8 +283,9 @@ def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: i
     if level.has_packets:
         fastest, slowest = words_of_time(expected.fastest_s), words_of_time(expected.slowest_s)
         span = fastest if fastest == slowest else f"{fastest} to {slowest}"
-        skips = "; level packet+skip takes at most that, by what it can skip" if level.skips else ""
-        print(f"time: {words_of_time(expected.setup_s)} of set-up; level packet {span} on one core{skips}")
+        skips = "; level packet+skip takes less where it can skip" if level.skips else ""
+        plays = f" for {iterations} plays" if iterations > 1 else ""
+        print(f"time: {words_of_time(expected.setup_s)} of set-up; level packet {span} on one core{plays}{skips}")
     else:
         print(f"time: not estimated at level {level.name}")
     more = f", and up to {skip_memory_bytes / 1e9:.2g} GB of episodes (--skip-memory)" if level.skips else ""
@@ -383,7 +384,8 @@ def _bits(skip: dict[str, Any]) -> str:
         return "same bits as level packet"
     return (
         f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}, ends of the "
-        f"messages moved within {estimates['apart']:.1%} of level packet ({estimates['confidence']:.0%} confidence)"
+        f"messages moved within {estimates['apart']:.1%} of level packet ({estimates['confidence']:.0%} confidence, "
+        "if rates only fluctuate)"
     )
 
 

@@ -1,6 +1,7 @@
 // Movement of a simulation to a later time by an estimate of what its queue pairs send until then. Times move
 // with it, and so do the numbers of packets; queues, rates and all else stay as they are.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>

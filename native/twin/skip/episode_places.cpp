@@ -101,12 +101,10 @@ const EpisodePlace& EpisodePlaces::add(std::vector<std::int32_t> ranks, const Pa
   std::vector<Pinned> paths;
   for (const auto& [low, high] : pairs) {
     for (const auto& [from, to] : {std::pair(low, high), std::pair(high, low)}) {
-      Pinned& path = paths.emplace_back(Pinned{
-          .from = host_of_rank_[index(from)], .to = host_of_rank_[index(to)], .links = {}, .port = -1});
-      for (std::uint32_t at = queue_pairs[queue_pairs.first(from, to)].route;; ++at) {
-        path.links.push_back(links.link_at(at));
-        if (links.target_of(path.links.back()) < network_->hosts) break;
-      }
+      paths.push_back({.from = host_of_rank_[index(from)],
+                       .to = host_of_rank_[index(to)],
+                       .links = links.path_from(queue_pairs[queue_pairs.first(from, to)].route),
+                       .port = -1});
     }
   }
   return add(std::move(ranks), std::move(paths));
