@@ -1,4 +1,4 @@
-# make demo | make test | make test-all | make test-quick | make build | make lint | make format | make native-test | make fuzz | make fuzz-inputs | make attack | make kills | make clean
+# make demo | make test | make test-all | make test-quick | make build | make lint | make format | make site | make native-test | make fuzz | make fuzz-inputs | make attack | make kills | make clean
 VENV ?= .venv
 BIN := $(VENV)/bin
 BUILT := $(VENV)/.built
@@ -10,7 +10,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 SOURCES := pyproject.toml CMakeLists.txt chakra_schemas/et_def.proto $(shell find native -name '*.cpp' -o -name '*.hpp' -o -name '*.in') genie/__init__.py
 WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
-.PHONY: demo test capture-test test-extended test-all test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs attack kills same-bits picture clean
+.PHONY: demo test capture-test test-extended test-all test-quick build develop lint format native-build native-test thread-test fuzz fuzz-inputs attack kills same-bits picture site clean
 
 build: $(BUILT)
 develop: $(DEVELOP)
@@ -38,7 +38,7 @@ $(DEVELOP): $(BUILT)
 	@touch $@
 
 demo: build
-	@$(WITH_VENV) $(BIN)/python examples/demo.py
+	@$(WITH_VENV) $(BIN)/genie demo
 
 # Two processes: one for tests that play in real time, one for tests that compute.
 test: develop native-test
@@ -60,12 +60,17 @@ capture-test: develop
 	@$(TORCH_VENV)/bin/pip install --quiet torch==2.13.0 numpy
 	$(WITH_VENV) GENIE_TORCH_PYTHON=$(abspath $(TORCH_VENV))/bin/python $(BIN)/python -m pytest -m pytorch tests/capture
 
+# The documents as pages for a browser and as man pages, with their internal links checked.
+site: develop
+	@$(BIN)/python docs/site/build.py
+
 lint: develop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py benchmarks/common/*.py benchmarks/native/*.py benchmarks/recorded/*.py
 	MYPYPATH=tests/guests $(BIN)/mypy -p rxe
+	MYPYPATH=docs/site $(BIN)/mypy docs/site/*.py
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
 
 format: develop
