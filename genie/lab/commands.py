@@ -110,10 +110,10 @@ def routes(plan: Plan, down: frozenset[str] = frozenset()) -> list[list[str]]:
     tables = []
     for hops in plan.next_hops(down):
         lines = []
-        for address, ways in hops.items():
-            via = [f"via {way.target_address} dev {way.device} onlink" for way in ways]
-            if len(ways) == 1 and ways[0].target_address == address:
-                via = [f"dev {ways[0].device} scope link"]
+        for address, links in hops.items():
+            via = [f"via {link.target_address} dev {link.device} onlink" for link in links]
+            if len(links) == 1 and links[0].target_address == address:
+                via = [f"dev {links[0].device} scope link"]
             hop = via[0] if len(via) == 1 else " ".join(f"nexthop {each}" for each in via)
             lines.append(f"route replace {address}/32 {hop}")
         tables.append(lines)

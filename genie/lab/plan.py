@@ -82,9 +82,9 @@ class Plan:
         tables: list[dict[str, tuple[LabLink, ...]]] = [{} for _ in self.nodes]
         for node, table in enumerate(tables):
             for host in range(self.hosts):
-                ways = tuple(self.links[way] for way in routes.choices(node, host).tolist())
-                if ways and host != node:
-                    table.update(dict.fromkeys(self.addresses[self.nodes[host]], ways))
+                links = tuple(self.links[link] for link in routes.choices(node, host).tolist())
+                if links and host != node:
+                    table.update(dict.fromkeys(self.addresses[self.nodes[host]], links))
         return tables
 
 

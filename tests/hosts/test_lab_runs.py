@@ -51,7 +51,8 @@ def test_the_main_job_in_a_lab_of_its_own(trace: str, fabric: Path, tmp_path: Pa
     shutil.rmtree(tmp_path / "clean" / "probe")
     by_default = genie("diff", str(tmp_path / "clean" / "live"), str(tmp_path / "clean" / "twin"))
     assert by_default.code == 4
-    nics = r"4 of 4 NICs \(\d not at full rate: a slower one may not show\)"  # how many depends on the hosts' load
+    # How many NICs reach their full rate depends on the hosts' load.
+    nics = r"4 of 4 NICs(?: \(\d not at full rate: a slower one may not show\))?"
     assert re.match(f"INCONCLUSIVE {nics} and 0 of 8 links between switches judged; not judged", by_default.stdout), (
         by_default
     )

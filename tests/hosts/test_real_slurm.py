@@ -10,12 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from real_slurm import Slurm, cluster
+from documents import batch_scripts
+from real_slurm import NODES, Slurm, cluster
+
+from genie.workload.graph import Op
+from genie.workload.synthetic import collectives
+from genie.workload.write import save
 
 pytestmark = [pytest.mark.live, pytest.mark.extended]
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+RESULTS = {"pass": 0, "fail": 1, "inconclusive": 4}
 SLOW_NIC = "[[rate]]\nrank = 5\nfactor = 0.3\n"
 
 
@@ -55,6 +61,34 @@ def test_a_job_ends_with_the_exit_code_of_its_verdict(
     assert ended["ExitCode"] == f"{code}:0", log
     assert json.loads((out / "verdict.json").read_text())["result"] == name, log
     assert log.count(f"\n{name.upper()} ") == 1
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_batch_scripts_of_the_page(slurm: Slurm, tmp_path: Path, number: int) -> None:
+    """`genie validate` as the job's own command starts its ranks with Slurm and no ssh; under srun it is a rank."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "ssh").write_text(f"#!/bin/sh\ntouch {tools}/asked\nexit 255\n")
+    (tools / "ssh").chmod(0o755)
+    hosts = "".join(
+        f'[[host]]\nname = "{node}"\nranks = "{2 * at}-{2 * at + 1}"\naddress = "{node[:-1]}{{rank+11}}"\n\n'
+        for at, node in enumerate(NODES)
+    )
+    (tmp_path / "HOSTS.toml").write_text(f'{hosts}[calibration]\npacket_latency_ns = 80000\nrate = "200Mb/s"\n')
+    (tmp_path / "FABRIC.toml").write_text('[topology]\nkind = "single-switch"\nhosts = 4\n[link]\nrate = "200Mb/s"\n')
+    (tmp_path / "TRACE").mkdir()
+    save(collectives([Op.ALL_REDUCE], 4, [1 << 18]), tmp_path / "TRACE", "job")
+    job = slurm.submit(
+        f"--output={tmp_path}/job.log", f"--chdir={tmp_path}", "--nodes=2", "--ntasks-per-node=2",
+        str(batch_scripts(tmp_path)[number]),
+        environment={"PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    ended = slurm.until(job, ENDED)
+    log = (tmp_path / "job.log").read_text()
+    result = json.loads((tmp_path / "runs" / "checked" / "verdict.json").read_text())["result"]
+    assert ended["ExitCode"] == f"{RESULTS[result]}:0", log
+    assert len(json.loads((tmp_path / "runs" / "checked" / "live" / "run.json").read_text())["hosts"]) == 4
+    assert not (tools / "asked").exists()
 
 
 def test_a_cancelled_job_leaves_no_rank_and_no_verdict(slurm: Slurm, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from documents import batch_scripts
 
 from genie.config.hosts import load_hosts, loopback_hosts
 from simtwin.fabric.placement import host_of_rank
@@ -122,6 +123,21 @@ def test_the_batch_script_writes_the_slurm_sample_and_starts_the_ranks(tmp_path:
     assert done.stdout == f"rank 3 of 8 at gpu01: {arguments}\n"
     written = load_hosts(tmp_path / "runs" / "slurm-77.hosts.toml")
     assert written.places == load_hosts(HOSTS / "slurm.toml").places
+
+
+def test_the_batch_scripts_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `srun`, genie is started once and is no rank. With it, the ranks meet at the first machine."""
+    told = 'echo "rank ${RANK:-$SLURM_PROCID} at ${MASTER_ADDR:-no}:${MASTER_PORT:-no}: $*"'
+    monkeypatch.setitem(FAKES, "genie", told)
+    common = "--hosts HOSTS.toml --fabric FABRIC.toml -o runs/checked"
+    expected = (
+        f"rank  at no:no: validate --collectives all_reduce,all_to_all {common}\n",
+        f"rank 3 at gpu01:20077: validate TRACE {common}\n",
+    )
+    for script, printed in zip(batch_scripts(tmp_path), expected, strict=True):
+        (folder := tmp_path / script.stem).mkdir()
+        done = batch(folder, str(script))
+        assert done.stdout == printed, done.stderr
 
 
 def test_the_batch_script_stops_at_a_node_without_address(tmp_path: Path) -> None:
