@@ -11,6 +11,8 @@ from typing import Any
 Asset = tuple[str, str]  # package and path in it
 
 BASE = "genie.page"
+COMMON = tuple((BASE, f"assets/{name}") for name in ("base.css", "base.js", "view.js", "tables.js", "keys.js"))
+PAGE_BYTES_MAX = 3_000_000  # of a page of 128 ranks; figures leave out what would not fit
 
 
 def document(
@@ -24,7 +26,7 @@ def document(
 
     `generator`: the mark of the page's kind.
     """
-    every = [(BASE, "assets/base.css"), (BASE, "assets/base.js"), *assets]
+    every = [*COMMON, *assets]
     style, script = ("\n".join(_text(it) for it in every if it[1].endswith(end)) for end in (".css", ".js"))
     # Escape "<", so that no name in the data can end the script element.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
@@ -34,7 +36,9 @@ def document(
         f'<meta name="generator" content="{escape(generator)}">\n<title>{escape(title)}</title>\n'
         '<meta name="viewport" content="width=device-width">\n'
         f"<style>\n{style}</style></head>\n"
-        f'<body><main>\n{shown}\n</main>\n<div id="tip" role="tooltip"></div>\n'
+        '<body><a class="skip" href="#content">Skip to the content</a>\n'
+        "<noscript><p>Figures and the filter need JavaScript; the tables have the same numbers.</p></noscript>\n"
+        f'<main id="content" tabindex="-1">\n{shown}\n</main>\n<div id="tip" role="tooltip"></div>\n'
         f'<script type="application/json" id="data">{text}</script>\n'
         f"<script>\n{script}</script></body></html>\n"
     )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from html import escape
 from typing import TYPE_CHECKING
 
-from genie.page import count_of, document, duration, section, table
+from genie.page import count_of, document, duration, quantity, section, table
 from genie.record import mark, replace_own
 
 if TYPE_CHECKING:
@@ -48,8 +48,10 @@ def _job(runs: Sequence[Entry], steps: dict[Path, Step]) -> str:
             entry.folder.name,
             entry.recorded_at[:19].replace("T", " "),
             entry.result or entry.command,
-            duration(entry.iteration_ns) if entry.iteration_ns else "",
-            f"{100 * steps[entry.folder].fraction:+.0f} %" if entry.folder in steps else "",
+            quantity(duration, entry.iteration_ns or None),
+            quantity(lambda step: f"{100 * step:+.0f} %", steps[entry.folder].fraction)
+            if entry.folder in steps
+            else "",
             entry.problem,
         ]
         for entry in reversed(runs)

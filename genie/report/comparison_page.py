@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from genie.page import document, duration, facts, percent, section, table, title_of
+from genie.page import document, duration, facts, percent, quantity, section, table, title_of
 from genie.record import mark, replace_own
 
 if TYPE_CHECKING:
@@ -36,11 +36,20 @@ def _summary(found: list[Comparison]) -> str:
     if len(found) < 2:
         return ""
     rows = [
-        [each.after, each.result.upper(), duration(each.iteration.after_ns), f"{100 * each.iteration.fraction:+.1f} %"]
+        [
+            each.after,
+            each.result.upper(),
+            quantity(duration, each.iteration.after_ns),
+            quantity(_signed, each.iteration.fraction),
+        ]
         for each in found
     ]
     title = f"{len(found)} runs compared with {found[0].before}"
     return section(title, "", table(["run", "result", "iteration", "change"], rows))
+
+
+def _signed(fraction: float) -> str:
+    return f"{100 * fraction:+.1f} %"
 
 
 def _parts(each: Comparison) -> list[str]:
@@ -88,10 +97,10 @@ def _changes(title: str, lead: str, what: str, changes: list[tuple[str, Change]]
     rows = [
         [
             name,
-            duration(change.before_ns),
-            duration(change.after_ns),
-            f"{100 * change.fraction:+.1f} %",
-            f"{100 * change.noise:.1f} %",
+            quantity(duration, change.before_ns),
+            quantity(duration, change.after_ns),
+            quantity(_signed, change.fraction),
+            quantity(lambda noise: f"{100 * noise:.1f} %", change.noise),
             "yes" if change.is_sure else "no",
         ]
         for name, change in changes
@@ -110,7 +119,7 @@ def _changes(title: str, lead: str, what: str, changes: list[tuple[str, Change]]
 
 def _bounds(each: Comparison) -> str:
     """NICs and links, with the most by which each may have become slower than its peers."""
-    rows = [[name, percent(bound)] for name, bound in each.verdict.upper_bound.items() if bound is not None]
+    rows = [[name, quantity(percent, bound)] for name, bound in each.verdict.upper_bound.items() if bound is not None]
     if not rows:
         return ""
     shown = table(["NIC or link", "became slower by at most"], rows, rest_is_in=REST_IS_IN)

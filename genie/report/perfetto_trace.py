@@ -8,6 +8,7 @@ import polars as pl
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor, TrackEvent
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
+from genie.page.lanes import all_there_ns
 from genie.record import atomic_file, mark, refuse_foreign
 
 if TYPE_CHECKING:
@@ -84,12 +85,7 @@ def _write_world(writer: _Writer, world: str, run: Run, offsets: dict[str, dict[
     writer.write(packet)
     played = run.timeline.filter(
         (pl.col("kind") != "meta") & (pl.col("start_ns") >= 0) & (pl.col("end_ns") >= pl.col("start_ns"))
-    ).with_columns(
-        pl.when(pl.col("kind") == "coll")
-        .then(pl.col("start_ns").max().over("iteration", "group", "seq"))
-        .otherwise(pl.col("start_ns"))
-        .alias("all_there_ns")
-    )
+    ).with_columns(all_there_ns=all_there_ns())
     for (rank,), part in sorted(played.group_by("rank"), key=lambda entry: int(entry[0][0])):
         described: set[int] = set()
         for (iteration,), rows in sorted(part.group_by("iteration"), key=lambda entry: int(entry[0][0])):

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from genie.page import amount, duration, percent, table
+from genie.page import Quantity, amount, duration, percent, table
 from genie.record.bus_bandwidth import algorithm_bytes, bus_bytes
-from simtwin.report.limits import Busy, Limit, Limits, Row, inside_servers
+from simtwin.report.limits import Busy, Limit, Limits, Row
 from simtwin.report.rank_time import COMPUTE_KINDS, with_members
+from simtwin.report.servers import inside_servers, port_links
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from simtwin.fabric.network import Network
     from simtwin.levels.part_times import PartTimes
 
-LIMITED_MAX = 24  # rows whose limit and limiting link are looked for, those of most time first
+LIMITED_MAX = 24  # rows whose limit and limiting link are looked for
 BITS = 8
 
 
@@ -63,6 +64,14 @@ def header_of(rows: Sequence[CollectiveRow]) -> list[str]:
     return [*HEADER, *(["NCCL"] if any(row.chosen for row in rows) else [])]
 
 
+def _limited(table: pl.DataFrame) -> set[int]:
+    """Return the rows whose limits are looked for: one of each operation and size, then others of most time."""
+    first: dict[tuple[object, ...], int] = {}
+    for at, own in enumerate(table.select("op", "members", "size_bytes").iter_rows()):
+        first.setdefault(own, at)
+    return set(list(dict.fromkeys([*first.values(), *range(table.height)]))[:LIMITED_MAX])
+
+
 def _chosen(run: Run) -> dict[tuple[object, ...], str]:
     """Return (operation, members, bytes) -> NCCL's choice in words."""
     found: dict[tuple[object, ...], set[str]] = {}
@@ -73,10 +82,13 @@ def _chosen(run: Run) -> dict[tuple[object, ...], str]:
 
 
 def collective_rows(run: Run, network: Network, parts: PartTimes | None = None) -> list[CollectiveRow]:
-    """Return the rows, those of most time first. `parts`: of the job's collectives, for limits."""
+    """Return the rows, those of most time first. `parts`: of the job's collectives, for limits.
+
+    A collective that was in progress when the simulation stopped is in no row.
+    """
     import polars as pl
 
-    played = run.timeline.filter((pl.col("kind") == "coll") & (pl.col("end_ns") >= pl.col("start_ns")))
+    played = _ended(run)
     if played.is_empty():
         return []
     each = (
@@ -103,11 +115,12 @@ def collective_rows(run: Run, network: Network, parts: PartTimes | None = None) 
         .sort("total", "op", "group", "size_bytes", descending=[True, False, False, False])
     )
     rows, chosen, pairs = [], _chosen(run), _links_of_pairs(run, network)
+    limited = _limited(table)
     limits = Limits(run, network, parts) if parts is not None and Limits.told(run) else None
     for at, it in enumerate(table.iter_rows(named=True)):
         op, size, members, time_ns = it["op"] or "", it["size_bytes"], it["members"], max(float(it["time"]), 1e-9)
         link, busy_ns, limit = "", 0.0, None
-        if at < LIMITED_MAX:
+        if at in limited:
             loads = _loads(run, pairs, it["iteration"], it["group"], it["seq"])
             link, busy_ns = _busiest(loads)
             if limits is not None:
@@ -121,6 +134,23 @@ def collective_rows(run: Run, network: Network, parts: PartTimes | None = None) 
             )
         )  # fmt: skip
     return rows
+
+
+def _ended(run: Run) -> pl.DataFrame:
+    """Return the nodes of collectives that ended; after an early stop, of those that all their members ended.
+
+    The messages of a collective that was cut off have all of their bytes, and no end.
+    """
+    import polars as pl
+
+    nodes, ended = run.timeline.filter(pl.col("kind") == "coll"), pl.col("end_ns") >= pl.col("start_ns")
+    if run.info.get("complete", True):
+        return nodes.filter(ended)
+    keys = ["iteration", "group", "seq"]
+    counted = nodes.with_columns(begun=pl.len().over(keys), whole=ended.all().over(keys))
+    return counted.filter(pl.col("whole") & (pl.col("begun") == pl.col("begun").max().over("group"))).drop(
+        "begun", "whole"
+    )
 
 
 def _exposed_ns(run: Run, played: pl.DataFrame) -> NDArray[np.float64]:
@@ -159,8 +189,8 @@ def _computed(run: Run) -> dict[tuple[object, ...], tuple[NDArray[np.int64], NDA
 def _links_of_pairs(run: Run, network: Network) -> pl.DataFrame | None:
     """Return the links of each pair of ranks; None where paths are not known.
 
-    Columns: `src`, `dst`, `link`, whether it is `inside` a server, and `byte_ns`, its time for a byte of the pair; null
-    for an unlimited rate.
+    Columns: `src`, `dst`, `link`, `inside` (a server), `to_port` (of a host), and `byte_ns`. The last one is the
+    link's time for a byte of the pair, null for an unlimited rate.
     """
     import polars as pl
 
@@ -168,17 +198,27 @@ def _links_of_pairs(run: Run, network: Network) -> pl.DataFrame | None:
         return None
     ports = run.paths.group_by("src", "dst").agg(ports=pl.col("source_port").n_unique())
     names = list(network.link_names)
-    links = pl.DataFrame({"link": names, "rate_bps": network.rate_bps, "inside": inside_servers(network)})
+    links = pl.DataFrame(
+        {
+            "link": names,
+            "rate_bps": network.rate_bps,
+            "inside": inside_servers(network),
+            "to_port": port_links(network),
+        }
+    )
     rate_bps = pl.when(pl.col("rate_bps") > 0).then(pl.col("rate_bps"))
     return (
         run.paths.join(ports, on=["src", "dst"])
         .join(links, on="link")
-        .select("src", "dst", "link", "inside", byte_ns=BITS * 1e9 / rate_bps / pl.col("ports"))
+        .select("src", "dst", "link", "inside", "to_port", byte_ns=BITS * 1e9 / rate_bps / pl.col("ports"))
     )
 
 
 def _loads(run: Run, pairs: pl.DataFrame | None, iteration: int, group: str, seq: int) -> pl.DataFrame | None:
-    """Return the links of a collective, the one that needs most time first: `link`, `inside`, `busy` in ns."""
+    """Return the links of a collective, the one that needs most time first: `link`, `inside`, `to_port`, `busy` in ns.
+
+    Of equal times a cable comes before the link to the port that it leaves by: they are one NIC.
+    """
     import polars as pl
 
     if pairs is None:
@@ -195,8 +235,8 @@ def _loads(run: Run, pairs: pl.DataFrame | None, iteration: int, group: str, seq
     return (
         pairs.join(moved, on=["src", "dst"])
         .group_by("link")
-        .agg(pl.col("inside").first(), busy=pl.when(limited).then(busy))
-        .sort("busy", "link", descending=[True, False], nulls_last=True)
+        .agg(pl.col("inside", "to_port").first(), busy=pl.when(limited).then(busy))
+        .sort(pl.col("busy").round(3), "to_port", "link", descending=[True, False, False], nulls_last=True)
     )
 
 
@@ -222,7 +262,22 @@ def words_of(row: CollectiveRow, columns: int = len(HEADER)) -> list[str]:
     ][:columns]  # fmt: skip
 
 
+def values_of(row: CollectiveRow, columns: int) -> list[float | None]:
+    """Return the value of each cell that is a quantity, by which its column is sorted; None for words."""
+    return [
+        None, None, row.members, row.size_bytes, row.count, row.time_ns, row.algorithm_bytes_per_s,
+        row.bus_bytes_per_s, row.exposed_ns, None, None, row.link_share if row.link else None, None,
+    ][:columns]  # fmt: skip
+
+
 def table_of(rows: list[CollectiveRow]) -> str:
     """Return the rows as a table of a page."""
     header = header_of(rows)
-    return f'<div class="wide" tabindex="0">{table(header, [words_of(row, len(header)) for row in rows])}</div>'
+    cells = [
+        [
+            words if value is None else Quantity(words, value)
+            for words, value in zip(words_of(row, len(header)), values_of(row, len(header)), strict=True)
+        ]
+        for row in rows
+    ]
+    return table(header, cells, keys={"group": "group", "limiting link": "link"})

@@ -152,7 +152,7 @@ def slices_of(path: list[Segment], row: int, shortest_ns: int) -> list[list[Any]
     return [
         [
             0 if each.kind in COMPUTE_KINDS else 1, row, each.kind, each.start_ns, each.end_ns, each.start_ns,
-            f"rank {each.rank}: {each.op or each.name or each.kind}",
+            f"rank {each.rank}: {each.op or each.name or each.kind}", each.group,
         ]
         for each in path
         if each.kind != IDLE and each.end_ns - each.start_ns >= shortest_ns

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from genie.record.played import iteration_ends
 from simtwin.report.collectives import CollectiveRow, collective_rows
 from simtwin.report.critical_path import Segment, critical_path
 from simtwin.report.limits_file import with_recorded_limits
-from simtwin.report.loads import iteration_ends
 from simtwin.report.rank_time import longest_iteration
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Digest:
-    """Collectives by operation, group and size, and the critical path of the longest iteration."""
+    """Collectives by operation, group and size, and the critical path of the longest iteration.
+
+    An iteration in which the simulation stopped has no path: what ends last in it is not known.
+    """
 
     collectives: list[CollectiveRow]
     longest: int  # number of the iteration
@@ -35,4 +38,5 @@ def digest_of(run: Run, network: Network, parts: PartTimes | None = None) -> Dig
     rows = collective_rows(run, network, parts)
     if parts is None:
         rows = with_recorded_limits(run.path, rows)
-    return Digest(rows, longest, critical_path(run, longest))
+    was_cut = longest == run.info.get("stopped_iteration")
+    return Digest(rows, longest, [] if was_cut else critical_path(run, longest))

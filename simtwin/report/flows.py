@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from genie.record import Run
     from simtwin.levels.idle_network import IdleNetwork
 
+NO_SLOWDOWN = "level analytic plays no messages, so slowdowns are not known"
 SIZES_MAX = 12  # distinct sizes with an entry each; above it, sizes between two powers of 4 share one
 CDF_POINTS = 200
 PERCENTILES = (50, 95, 99)

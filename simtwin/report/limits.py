@@ -10,20 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from genie.page import percent
 from simtwin.levels.analytic import CostKey
+from simtwin.levels.names import ASTRA_SIM
 from simtwin.levels.part_times import BARRIER, OnGpus
+from simtwin.play.recorded_ranks import RECORDED_NODES_MAX, RECORDED_TRANSFERS_MAX
+from simtwin.report.servers import servers_of_hosts
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from genie.record import Run
     from simtwin.fabric.network import Network
     from simtwin.levels.part_times import PartTimes
 
 WAITING, WIRE, NVLINK, LINKS, STEPS = "waiting", "wire", "NVLink", "server links", "GPU steps"
+MILLION = 1_000_000
+FEWER = "genie generate MODEL --layers 16 --micro-batches 16"  # level flow keeps all ranks, and may take hours for them
 ERROR = 0.3  # more than that of the closed forms of GPU steps beside level flow; tests/simtwin/test_limits.py has them
 
 
@@ -69,23 +70,21 @@ class Row(NamedTuple):
     waiting_ns: float
 
 
-def inside_servers(network: Network) -> NDArray[np.bool_]:
-    """Return for each link whether it joins hosts and switches of one server, (links,)."""
-    own = network.is_bridge.copy()
-    own[: network.hosts] = True
-    inside: NDArray[np.bool_] = own[network.src_node] & own[network.dst_node]
-    return inside
-
-
-def servers_of_hosts(network: Network) -> NDArray[np.int64]:
-    """Return a number for each host, (hosts,), which hosts of a server share."""
-    inside = inside_servers(network)
-    source, target = network.src_node[inside], network.dst_node[inside]
-    number = np.arange(network.nodes)
-    while (number[source] != number[target]).any():  # each takes the lowest of its neighbours
-        np.minimum.at(number, target, number[source])
-        np.minimum.at(number, source, number[target])
-    return number[: network.hosts]
+def no_limits(run: Run) -> str:
+    """Return why no collective of a run has a limit, and how to get limits; "" where some can have one."""
+    info = run.info
+    if not info.get("complete", True):
+        return "limits are not known: the simulation stopped early"
+    if recorded := info.get("recorded"):
+        nodes, transfers = RECORDED_NODES_MAX // MILLION, RECORDED_TRANSFERS_MAX // MILLION
+        return (
+            f"limits are not known: the tables hold {len(recorded['ranks'])} of {info['ranks']} ranks, because the job "
+            f"has more than {nodes} million nodes or {transfers} million transfers; for limits, simulate fewer layers "
+            f"and micro-batches, such as of {FEWER}"
+        )
+    if info.get("model") == ASTRA_SIM:
+        return "limits are not known: ASTRA-sim's formulas do not tell the parts of a time"
+    return ""
 
 
 class Limits:
@@ -101,7 +100,7 @@ class Limits:
     @staticmethod
     def told(run: Run) -> bool:
         """Return whether the record has the starts and ends of all members."""
-        return bool(run.info.get("complete", True)) and not run.info.get("recorded")
+        return not no_limits(run)
 
     def of(self, row: Row, busy: Busy | None) -> Limit | None:
         """Return the limit of a row; None where it is not known. `busy`: of links, where paths are known."""

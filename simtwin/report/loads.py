@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from genie.record import RecordError
+from genie.record.played import iteration_ends
+from simtwin.report.servers import port_links
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,24 +20,13 @@ COUNTED = ("size_bytes", "longest_queue_bytes", "marked", "trimmed", "pauses", "
 FULL = 0.9
 
 
-def iteration_ends(run: Run) -> dict[int, int]:
-    """Return iteration → when its last node ended, or it was stopped, in ns, in the order of iterations."""
-    import polars as pl
-
-    ends = run.timeline.group_by("iteration").agg(pl.max_horizontal("start_ns", "end_ns").max()).sort("iteration")
-    result = {int(iteration): int(end) for iteration, end in ends.iter_rows()}
-    if (stopped := run.info.get("stopped_iteration")) is not None:
-        result[stopped] = max(result.get(stopped, 0), int(run.info.get("stopped_at_ns", 0)))
-    return result
-
-
 def link_loads(run: Run, network: Network) -> pl.DataFrame:
     """Return one row per directed link, in the order of the network's.
 
-    Over all iterations: number, link, rate_bps (0: unlimited), size_bytes, longest_queue_bytes, marked, trimmed,
-    pauses, paused_ns and dropped. mean: utilisation over all of their time, null at an unlimited rate. With a series
-    also peak, of any interval, and full_ns, the length of the intervals that were at least FULL busy. Raises
-    RecordError when the record is of another network.
+    Over all iterations: number, link, rate_bps (0: unlimited), to_port (whether it joins a host and its own port),
+    size_bytes, longest_queue_bytes, marked, trimmed, pauses, paused_ns and dropped. mean: utilisation over all of their
+    time, null at an unlimited rate. With a series also peak, of any interval, and full_ns, the length of the intervals
+    that were at least FULL busy. Raises RecordError when the record is of another network.
     """
     import polars as pl
 
@@ -49,6 +40,7 @@ def link_loads(run: Run, network: Network) -> pl.DataFrame:
             "number": np.arange(network.links),
             "link": network.link_names,
             "rate_bps": rate_bps,
+            "to_port": port_links(network),
             **{name: np.array([it.get(name, 0) for it in counted], np.int64) for name in COUNTED},
         }
     ).with_columns(paused_ns=pl.col("paused_ps") // 1000)
@@ -71,11 +63,11 @@ def hottest(loads: pl.DataFrame, most: int) -> pl.DataFrame:
     """Return the busiest links that carried data.
 
     They are ordered by mean utilisation in whole permille, then by the highest of any interval in whole percent, then
-    by their longest queue.
+    by their longest queue. Of equal means and intervals, cables come before the links to ports that they leave by.
     """
     import polars as pl
 
     used = loads.filter((pl.col("size_bytes") > 0) & pl.col("mean").is_not_null())
     peak = pl.col("peak").fill_null(0.0).round(2)
-    order = [pl.col("mean").round(3), peak, pl.col("longest_queue_bytes"), -pl.col("number")]
+    order = [pl.col("mean").round(3), peak, ~pl.col("to_port"), pl.col("longest_queue_bytes"), -pl.col("number")]
     return used.sort(order, descending=True).head(most)

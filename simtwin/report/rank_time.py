@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from genie.record.played import iteration_ends
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,6 +43,34 @@ class RankTime:
         took = np.bincount(self.state, self.end_ns - self.start_ns, minlength=len(STATES)) / total
         took[IDLE] = max(1.0 - took[:IDLE].sum(), 0.0)
         return [float(it) for it in took]
+
+    def of_ranks(self, iteration: int, end_ns: int) -> list[list[int]]:
+        """Return for each rank of an iteration: rank, and its time in each state, in ns."""
+        own = self.iteration == iteration
+        ranks = np.unique(self.rank[own])
+        took = np.zeros((len(ranks), len(STATES)), np.int64)
+        np.add.at(took, (np.searchsorted(ranks, self.rank[own]), self.state[own]), (self.end_ns - self.start_ns)[own])
+        took[:, IDLE] = np.maximum(end_ns - took[:, :IDLE].sum(axis=1), 0)
+        return [[int(rank), *row] for rank, row in zip(ranks, took.tolist(), strict=True)]
+
+
+class MeanIteration(NamedTuple):
+    """An iteration's time, and how ranks spend it; means over iterations and recorded ranks.
+
+    `exposed_ns`: time in which a rank computes nothing and waits for the network. `shares`: of the time, by state.
+    """
+
+    took_ns: float
+    exposed_ns: float
+    shares: list[float]
+
+
+def mean_iteration(run: Run | Simulated) -> MeanIteration:
+    """Return the time of an iteration and its exposed communication, of a simulation that has ended."""
+    ends_ns = iteration_ends(run)
+    shares = rank_time(run).shares(ends_ns, recorded_ranks(run))
+    took_ns = sum(ends_ns.values()) / max(len(ends_ns), 1)
+    return MeanIteration(took_ns, shares[NETWORK] * took_ns, shares)
 
 
 def rank_time(run: Run | Simulated) -> RankTime:

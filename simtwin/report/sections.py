@@ -6,13 +6,30 @@ import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from genie.page import amount, as_table, count_of, duration, facts, key, percent, rate, section, select, share, table
+from genie.page import (
+    amount,
+    as_table,
+    count_of,
+    duration,
+    facts,
+    key,
+    percent,
+    quantity,
+    rate,
+    section,
+    select,
+    share,
+    table,
+)
+from genie.page.lanes import SHORTEST_PART
 from genie.page.words import TITLE_MAX
+from genie.record.played import has_packets
 from simtwin.report.band import band_in_words, mean
 from simtwin.report.collectives import LIMITED_MAX, table_of
+from simtwin.report.limits import no_limits
 from simtwin.report.loads import FULL
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, STATES, recorded_ranks
-from simtwin.report.sentence import has_packets, left_out, no_links
+from simtwin.report.sentence import left_out, no_links
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +40,7 @@ if TYPE_CHECKING:
     from simtwin.fabric.network import Network
     from simtwin.fabric.schema import Fabric
     from simtwin.report.collectives import CollectiveRow
+    from simtwin.report.rank_time import RankTime
 
 COLLECTIVES_MAX = 50
 STATE_COLOURS = ("var(--comp)", "var(--wire)", "var(--wait)", "var(--ground)")
@@ -34,6 +52,10 @@ METRICS = {
     "pauses": "pauses",
     "dropped": "drops",
     "trimmed": "trimmed packets",
+}
+OVER_TIME = {
+    "now_busy": "utilisation at the slider's time",
+    "now_queue": "longest queue at the slider's time",
 }
 HOW_TO_GET_A_SERIES = "genie simulate ... --series 10us"
 
@@ -53,27 +75,25 @@ def head(summary: str) -> str:
 def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: pl.DataFrame) -> str:
     """Return the tiles with key figures."""
     info = run.info
-    ends = list(ends_ns.values()) or [0]
     moved, messages = int(run.transfers["size_bytes"].sum()), int(run.transfers["messages"].sum())
     sent_again = int(run.transfers["retransmits"].sum())
     used = int((loads["size_bytes"] > 0).sum())
     wall = float(info.get("wall_s", 0.0))
     packets = f"{info.get('data_packets', 0):,} data packets " if has_packets(run) else ""
     played = f"{packets}in {duration(wall * 1e9)}"
-    several = f"{len(ends)} iterations, {duration(min(ends))} to {duration(max(ends))}; " if len(ends) > 1 else ""
-    band = band_in_words(info, duration, mean)
-    band += "; " if band else ""
+    ranks, recorded = int(info["ranks"]), recorded_ranks(run)
+    of_ranks = "ranks" if recorded == ranks else f"{recorded} recorded ranks"
     return facts(
         (
-            ("An iteration", duration(sum(ends) / len(ends)), f"{band}{several}{info['ranks']} ranks"),
+            _extent(info, ends_ns),
             (
                 "Waiting for the network",
                 share(shares[NETWORK]),
-                f"of a rank's time, the mean over ranks; {share(shares[OTHERS])} more for other ranks",
+                f"of a rank's time, the mean over {of_ranks}; {share(shares[OTHERS])} more for other ranks",
             ),
             ("Computing", share(shares[COMPUTING]), f"{share(shares[IDLE])} with nothing to do"),
             (
-                "Moved",
+                "Moved" if recorded == ranks else f"Sent by {recorded} of {ranks} ranks",
                 amount(moved),
                 count_of(messages, "message")
                 + (f" over {used} of {len(loads)} links" if used else "")
@@ -84,11 +104,33 @@ def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
     )
 
 
+def _extent(info: dict[str, Any], ends_ns: dict[int, int]) -> tuple[str, str, str]:
+    """Return the tile with the time of an iteration; after an early stop, the time until then."""
+    ranks = f"{info['ranks']} ranks"
+    ends = list(ends_ns.values()) or [0]
+    if not info.get("complete", True):
+        stopped = info.get("stopped_iteration")
+        whole = [end for number, end in ends_ns.items() if number != stopped]
+        where = f"in iteration {stopped}" if stopped is not None else "before its end"
+        if whole:
+            where += f", after {count_of(len(whole), 'whole iteration')} of {duration(sum(whole) / len(whole))}"
+        return "Stopped after", duration(sum(ends)), f"{where}; {ranks}"
+    several = f"{len(ends)} iterations, {duration(min(ends))} to {duration(max(ends))}; " if len(ends) > 1 else ""
+    band = band_in_words(info, duration, mean)
+    return "An iteration", duration(sum(ends) / len(ends)), f"{f'{band}; ' if band else ''}{several}{ranks}"
+
+
 def collectives(run: Run, rows: list[CollectiveRow], path: str) -> str:
     """Return the section with collectives by operation, group and size, and the critical path in words."""
     words = [f"{path}."] if path else []
+    is_whole = bool(run.info.get("complete", True))
+    if not is_whole and not path:
+        words.append("The iteration that was cut off has no critical path.")
     if not rows:
-        return section("Collectives", " ".join([*words, "The workload has no collectives."]), name="collectives")
+        none = "The workload has no collectives." if is_whole else "No collective had ended at the stop."
+        return section("Collectives", " ".join([*words, none]), name="collectives")
+    if not is_whole:
+        words.append("Collectives that were in progress at the stop are left out.")
     words.append(
         "Times go from the last member's start to the last end (median). Exposed is the part of a member's time in "
         "which its rank computes nothing."
@@ -100,6 +142,8 @@ def collectives(run: Run, rows: list[CollectiveRow], path: str) -> str:
             "The limit is the largest part of the mean time from the first member's start to the last end, with its "
             "share of it."
         )
+    elif why := no_limits(run):
+        words.append(f"{why[:1].upper()}{why[1:]}.")
     if any(row.link for row in rows):
         words.append("The limiting link needs most time for the bytes of one collective.")
     if len(rows) > LIMITED_MAX:
@@ -110,8 +154,9 @@ def collectives(run: Run, rows: list[CollectiveRow], path: str) -> str:
     return section("Collectives", " ".join(words), table_of(shown), name="collectives")
 
 
-def topology(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame, network: Network) -> str:
-    """Return the section with links on the drawn network, and the hottest links as a table."""
+def topology(run: Run, data: dict[str, Any], hot: pl.DataFrame, network: Network) -> str:
+    """Return the section with links on the drawn network, over time where known, and the hottest links as a table."""
+    drawn = data["topology"]
     if drawn is None:
         why = no_links(run)
         return section("Links on the network", f"{why[:1].upper()}{why[1:]}.", name="topology")
@@ -130,18 +175,38 @@ def topology(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame, network:
         words.append(f"Of the links between switches the busiest are drawn; {drawn['left_out']} are not.")
     if run.info.get("series_interval_ns"):
         words.append(f"Intervals are {duration(run.info['series_interval_ns'])} long.")
-    choice = select("topology-metric", "colour by", shown, "mean", METRICS)
+    over_time = data.get("over_time")
+    if over_time:
+        frames = next(iter(over_time.values()))
+        shown += [name for name in OVER_TIME if name == "now_busy" or frames["queue"]]
+        words.append(f"The slider shows the links in steps of {duration(frames['step_ns'])}.")
+        if len(over_time) < _iterations(run):
+            words.append(f"It has {len(over_time)} of {_iterations(run)} iterations.")
+    elif has_packets(run):
+        words.append(f"To see links over time: {HOW_TO_GET_A_SERIES}")
+    choice = select("topology-metric", "colour by", shown, "mean", METRICS | OVER_TIME)
     return section(
         "Links on the network",
         " ".join(words),
-        f'<div class="key">{choice}<span id="topology-key" class="key"></span></div>'
+        f'<div class="key">{choice}<span id="topology-key" class="key"></span></div>',
+        SLIDER if over_time else "",
         '<figure id="topology-figure"></figure>',
-        _hottest(run, hot),
+        BUSIEST if over_time else "",
+        _hottest(run, hot, network.links),
         name="topology",
     )
 
 
-def _hottest(run: Run, hot: pl.DataFrame) -> str:
+SLIDER = (
+    '<div class="play" role="group" aria-label="Time of the drawing" hidden>'
+    '<button type="button" id="topology-play">Play</button>'
+    '<label>time <input type="range" id="topology-time" min="0" value="0"></label>'
+    '<output id="topology-now" for="topology-time"></output></div>'
+)
+BUSIEST = '<div id="busiest" hidden><h3>The busiest links at the slider\'s time</h3><div class="wide"></div></div>'
+
+
+def _hottest(run: Run, hot: pl.DataFrame, links: int) -> str:
     if not len(hot):
         return "<p>No link with a rate carried anything.</p>"
     series, packets = hot["peak"].is_not_null().any(), has_packets(run)
@@ -152,17 +217,22 @@ def _hottest(run: Run, hot: pl.DataFrame) -> str:
     header += ["pairs of ranks"] if pairs else []
     rows = []
     for it in hot.iter_rows(named=True):
-        row = [it["link"], rate(it["rate_bps"]), _percent(it["mean"])]
-        row += [_percent(it["peak"]), duration(it["full_ns"])] if series else []
-        row += [amount(it["size_bytes"])]
+        row = [it["link"], quantity(rate, it["rate_bps"]), quantity(_percent, it["mean"])]
+        row += [quantity(_percent, it["peak"]), quantity(duration, it["full_ns"])] if series else []
+        row += [quantity(amount, it["size_bytes"])]
         if packets:
-            row += [amount(it["longest_queue_bytes"]), it["marked"], it["pauses"], duration(it["paused_ns"])]
+            row += [quantity(amount, it["longest_queue_bytes"]), it["marked"], it["pauses"]]
+            row += [quantity(duration, it["paused_ns"])]
             row += [it["dropped"]]
         row += [pairs.get(it["link"], 0)] if pairs else []
         rows.append(row)
+    cut = ""
+    if len(hot) < links:
+        cut = f"The table has the {len(hot)} busiest of {links:,} links; a filter finds no others here."
+        cut = f'<p class="why">{cut}</p>'
     return (
-        "<h3>The hottest links, by mean utilisation</h3>"
-        f'<div class="scroll" id="hottest" tabindex="0">{table(header, rows)}</div>'
+        f"<h3>The hottest links, by mean utilisation</h3>{cut}"
+        f'<div class="scroll" id="hottest" tabindex="0">{table(header, rows, keys={"link": "link"})}</div>'
     )
 
 
@@ -214,10 +284,10 @@ def queues(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame) -> str:
     rows = [
         [
             link["name"],
-            amount(max(link["longest_queue_bytes"])),
+            quantity(amount, max(link["longest_queue_bytes"])),
             sum(link["marked"]),
             sum(link["pauses"]),
-            duration(sum(link["paused_ns"])),
+            quantity(duration, sum(link["paused_ns"])),
             sum(link["dropped"]),
         ]
         for link in drawn["links"]
@@ -227,14 +297,16 @@ def queues(run: Run, drawn: dict[str, Any] | None, hot: pl.DataFrame) -> str:
         title,
         words,
         f'<fieldset id="queue-links"><legend>Links</legend>{boxes}</fieldset><figure id="queue-figure"></figure>',
-        as_table(header, rows),
+        as_table(header, rows, keys={"link": "link"}),
         name="queues",
     )
 
 
-def flows(drawn: dict[str, dict[str, Any]]) -> str:
-    """Return the section with slowdown by size, and its distribution."""
+def flows(drawn: dict[str, dict[str, Any]], why: str = "") -> str:
+    """Return the section with slowdown by size, and its distribution. `why`: the reason for none; "" where known."""
     title = "Flow completion times, over those of an idle network"
+    if why:
+        return section(title, f"{why[:1].upper()}{why[1:]}.", name="flows")
     if not drawn:
         return section(title, "The record has no transfers between hosts.", name="flows")
     words = (
@@ -280,26 +352,36 @@ def _flows_in_words(drawn: dict[str, Any]) -> str:
     return f"{count_of(drawn['count'], 'flow')}{each}"
 
 
-def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int]) -> str:
+def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int], spent: RankTime) -> str:
     """Return the section with the ranks' time."""
-    which = f"Iteration {drawn['iteration']}, the longest of {len(ends_ns)}. " if len(ends_ns) > 1 else ""
+    own = spent.of_ranks(drawn["first"], ends_ns.get(drawn["first"], 0))
+    rows = [[rank, *(quantity(duration, it) for it in took)] for rank, *took in own]
+    kept = len(drawn["iterations"])
+    which = (
+        f"Iteration {drawn['first']} is the longest of {len(ends_ns)}; {kept} are here. " if len(ends_ns) > 1 else ""
+    )
     ranks = int(run.info["ranks"])
     recorded = recorded_ranks(run)
-    held, last = "", " The last row is the critical path."
+    held, last = "", " The last row is the critical path." if drawn["has_path"] else ""
     if recorded < ranks:
-        which = run.info["recorded"].get("which", "last to end")
-        held, last = f"The timeline holds {recorded} of {ranks} ranks, of each class the {which}. ", ""
-        if which == "first":
+        of_class = run.info["recorded"].get("which", "last to end")
+        held = f"The timeline holds {recorded} of {ranks} ranks, of each class the {of_class}. "
+        if of_class == "first":
             held += "Waiting for ranks that it does not hold counts as network. "
+    shortest = drawn["iterations"][str(drawn["first"])]["end"] * drawn["coarser"] // SHORTEST_PART
+    merged = f"Nodes below {duration(max(shortest, 1))} are drawn together with their neighbours. "
     overview, few = "", ""
-    if "strips" in drawn:
+    if drawn["strip_ranks"]:
         of = drawn["strip_ranks"][0]
         each = "rank" if of[0] == of[1] else f"{of[1] - of[0] + 1} ranks"
         overview = (
             f"<p>All {ranks} ranks, a line for each {each}.</p>"
             f'<div class="key">{key(**_colours())}</div><figure id="strips"></figure>'
         )
-        few = f"<p>{len(drawn['ranks'])} of them, node by node.</p>"
+    if len(drawn["few"]) < len(drawn["ranks"]):
+        few = f"<p>{len(drawn['few'])} of them, node by node; the filter shows any of the {len(drawn['ranks'])}.</p>"
+    elif len(drawn["ranks"]) < recorded:
+        few = f"<p>{len(drawn['ranks'])} of them, node by node: the page has a limit of bytes.</p>"
     legend = key(
         compute="var(--comp)",
         waiting_for_other_ranks="var(--wait)",
@@ -309,10 +391,11 @@ def lanes(run: Run, drawn: dict[str, Any], ends_ns: dict[int, int]) -> str:
     )
     return section(
         "Ranks over time",
-        f"{which}{held}Each rank has two lanes: computation above, communication below.{last}",
+        f"{which}{held}{merged}Each rank has two lanes: computation above, communication below.{last}",
         overview,
         few,
-        f'<div class="key">{legend}</div><figure id="lanes-figure"></figure>',
+        f'<div class="key">{legend}</div><p id="lanes-note" class="why"></p><figure id="lanes-figure"></figure>',
+        as_table(["rank", *STATES], rows, "timeline.parquet", keys={"rank": "rank"}),
         name="lanes",
     )
 

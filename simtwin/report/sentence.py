@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie.page import count_of, duration, percent, share
+from genie.record.played import has_packets
 from simtwin.report.band import band_in_words, mean
 from simtwin.report.loads import FULL
 from simtwin.report.rank_time import NETWORK, recorded_ranks
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from genie.record import Run
-
-
-def has_packets(run: Run) -> bool:
-    """Return whether the level plays packets, which can be marked, paused and dropped."""
-    return str(run.info.get("level", "packet")).startswith("packet")
 
 
 def sentence(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: pl.DataFrame) -> str:

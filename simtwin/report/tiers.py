@@ -36,6 +36,7 @@ def drawing(network: Network, loads: pl.DataFrame) -> dict[str, Any]:
     - `inside`: name and cables of each server with internal cables.
     - `links`: the load of each link, by column.
     - `one_by_one`: whether each cable of a host is drawn.
+    - `members`: names of the links at each place, several where they are drawn as one.
     """
     links = _Links(loads)
     distance = distances(network)
@@ -64,6 +65,7 @@ def drawing(network: Network, loads: pl.DataFrame) -> dict[str, Any]:
         ],
         "one_by_one": one_by_one,
         "links": links.columns(),
+        "members": links.members,
     }
 
 
@@ -121,13 +123,15 @@ class _Links:
 
     def __init__(self, loads: pl.DataFrame) -> None:
         self._loads = loads
+        self.members: list[list[str]] = []
         self._rows: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         self._place: dict[int, int] = {}
         self._of = {name: loads[name].to_list() for name in COLUMNS}
 
     def one(self, link: int) -> int:
         if link not in self._place:
-            self._place[link] = self._add({name: values[link] for name, values in self._of.items()})
+            row = {name: values[link] for name, values in self._of.items()}
+            self._place[link] = self._add(row, [link])
         return self._place[link]
 
     def together(self, links: Sequence[int], words: str) -> int:
@@ -137,7 +141,7 @@ class _Links:
         row |= {name: sum(self._of[name][link] for link in links) for name in SUMMED}
         row["longest_queue_bytes"] = max(self._of["longest_queue_bytes"][link] for link in links)
         row["peak"] = max((it for link in links if (it := self._of["peak"][link]) is not None), default=None)
-        return self._add(row | {"link": f"{len(links)} links {words}; the busiest is {row['link']}"})
+        return self._add(row | {"link": f"{len(links)} links {words}; the busiest is {row['link']}"}, links)
 
     def columns(self) -> dict[str, list[Any]]:
         return {
@@ -145,7 +149,8 @@ class _Links:
             for name, values in self._rows.items()
         }
 
-    def _add(self, row: dict[str, Any]) -> int:
+    def _add(self, row: dict[str, Any], links: Sequence[int]) -> int:
+        self.members.append([self._of["link"][link] for link in links])
         for name, values in self._rows.items():
             values.append(row[name])
         return len(self._rows["link"]) - 1

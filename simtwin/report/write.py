@@ -7,38 +7,42 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from genie.page import document
-from genie.page.lanes import SHORTEST_PART, lane_slices
+from genie.page import PAGE_BYTES_MAX, document, filter_data, filters, members_of
+from genie.page.parts import TABLE_ROWS_MAX
 from genie.record import RecordError, mark, open_run, replace_own
+from genie.record.played import has_packets, iteration_ends
 from simtwin.fabric.queues import queues_of
 from simtwin.fabric.reading import load_fabric
 from simtwin.fabric.topology import build_network
 from simtwin.levels.idle_network import IdleNetwork
+from simtwin.levels.names import ANALYTIC
 from simtwin.report import sections
-from simtwin.report.critical_path import in_words, slices_of
+from simtwin.report.critical_path import in_words
 from simtwin.report.digest import Digest, digest_of
-from simtwin.report.flows import figures, slowdowns
-from simtwin.report.loads import hottest, iteration_ends, link_loads
+from simtwin.report.flows import NO_SLOWDOWN, figures, slowdowns
+from simtwin.report.loads import hottest, link_loads
+from simtwin.report.over_time import over_time
 from simtwin.report.queue_depths import queue_depths
-from simtwin.report.rank_time import NETWORK_KINDS, rank_time, recorded_ranks, rows_of_ranks, strips
-from simtwin.report.sentence import has_packets, sentence
+from simtwin.report.rank_time import rank_time, recorded_ranks
+from simtwin.report.sentence import sentence
 from simtwin.report.tiers import drawing
+from simtwin.report.timelines import timelines
 
 if TYPE_CHECKING:
     from genie.record import Run
     from simtwin.fabric.network import Network
     from simtwin.fabric.schema import Fabric
-    from simtwin.report.rank_time import RankTime
 
 PAGE, PAGE_KIND = "report.html", "simulation-page"
 HOTTEST_MAX = 15
-LANE_RANKS_MAX = 32  # with swim lanes
-SLICES_MAX = 24_000
-STRIPS_MAX = 128  # rows of the overview of all ranks
-STRIP_BINS = 400
+MARGIN_BYTES = 20_000  # for the words around the timelines
+RANK_BYTES = 400  # a row of the timelines' table
+TIMELINES_BYTES_MIN = 300_000  # even on a page whose other parts leave less room
 ASSETS = (
+    ("genie.page", "assets/zoom.js"),
     ("genie.page", "assets/lanes.js"),
     ("simtwin.report", "assets/report.css"),
+    ("simtwin.report", "assets/over_time.js"),
     ("simtwin.report", "assets/topology.js"),
     ("simtwin.report", "assets/queues.js"),
     ("simtwin.report", "assets/flows.js"),
@@ -67,33 +71,48 @@ def simulation_report(folder: Path, digest: Digest | None = None) -> str:
     ends_ns = iteration_ends(run)
     host_of_rank = _host_of_rank(run, network)
     same_paths = not run.info.get("paths", {}).get("changed")
-    drawn_flows = figures(slowdowns(run, IdleNetwork(fabric, network, host_of_rank, run.paths if same_paths else None)))
+    no_slowdown = NO_SLOWDOWN if run.info.get("level") == ANALYTIC else ""
+    drawn_flows: dict[str, dict[str, Any]] = {}
+    if not no_slowdown:
+        idle = IdleNetwork(fabric, network, host_of_rank, run.paths if same_paths else None)
+        drawn_flows = figures(slowdowns(run, idle))
+    digest = digest or digest_of(run, network)
     if not run.info.get("complete", True):
         _end_what_was_cut_short(run, ends_ns)
     spent = rank_time(run)
     shares = spent.shares(ends_ns, recorded_ranks(run))
     hot = hottest(loads, HOTTEST_MAX)
-    digest = digest or digest_of(run, network)
+    drawn = drawing(network, loads) if loads["size_bytes"].sum() else None
+    members = drawn.pop("members") if drawn else []
     data: dict[str, Any] = {
+        "view": filter_data(
+            sorted(run.timeline["rank"].unique().to_list()), members_of(run.timeline), list(ends_ns), drawn is not None
+        ),
         "packets": has_packets(run),
-        "topology": drawing(network, loads) if loads["size_bytes"].sum() else None,
+        "hosts": [network.node_names[host] for host in host_of_rank],
+        "topology": drawn,
         "flows": drawn_flows,
-        "lanes": _lanes(run, spent, ends_ns, digest),
     }
     if run.series is not None:
         interval_ns = int(run.info.get("series_interval_ns") or 0)
         data["queues"] = queue_depths(run.series, ends_ns, interval_ns, _ecn(fabric, network))
+        data["over_time"] = over_time(run.series, ends_ns, interval_ns, members, digest.longest)
     summary = sentence(run, ends_ns, shares, hot)
-    body = (
+    above = (
         sections.head(summary),
         sections.facts_of(run, ends_ns, shares, loads),
+        filters(data["view"]),
         sections.collectives(run, digest.collectives, in_words(digest.path, digest.longest)),
-        sections.topology(run, data["topology"], hot, network),
+        sections.topology(run, data, hot, network),
         sections.queues(run, data.get("queues"), hot),
-        sections.flows(data["flows"]),
-        sections.lanes(run, data["lanes"], ends_ns),
-        sections.warnings(run, fabric),
+        sections.flows(drawn_flows, no_slowdown),
     )
+    below = (sections.warnings(run, fabric),)
+    others = len(document(summary, (*above, *below), data, ASSETS, mark(PAGE_KIND)).encode())
+    rest = MARGIN_BYTES + RANK_BYTES * min(recorded_ranks(run), TABLE_ROWS_MAX)
+    room = max(PAGE_BYTES_MAX - rest - others, TIMELINES_BYTES_MIN)
+    data["lanes"] = timelines(run, spent, ends_ns, digest, room)
+    body = (*above, sections.lanes(run, data["lanes"], ends_ns, spent), *below)
     return document(summary, body, data, ASSETS, mark(PAGE_KIND))
 
 
@@ -124,29 +143,3 @@ def _ecn(fabric: Fabric, network: Network) -> dict[str, list[int]]:
         network.link_names[link]: [int(queues.ecn_minimum_bytes[link]), int(queues.ecn_maximum_bytes[link])]
         for link in marking
     }
-
-
-def _lanes(run: Run, spent: RankTime, ends_ns: dict[int, int], digest: Digest) -> dict[str, Any]:
-    """Return swim lanes of the longest iteration: of all ranks, or one strip a few ranks and the lanes of a few.
-
-    The last row is the critical path.
-    """
-    import polars as pl
-
-    iteration = digest.longest
-    end_ns = ends_ns.get(iteration, 0)
-    played = run.timeline.filter(pl.col("iteration") == iteration)
-    ranks = sorted(played["rank"].unique().to_list())
-    shown = ranks
-    if len(ranks) > LANE_RANKS_MAX:
-        # Evenly spaced ranks, and the one that ends last.
-        last = played.sort("end_ns", descending=True)["rank"][0]
-        shown = sorted({last, *(ranks[at] for at in np.linspace(0, len(ranks) - 1, LANE_RANKS_MAX // 2).astype(int))})
-    slices = lane_slices(played, {rank: at for at, rank in enumerate(shown)}, 0, dict.fromkeys(NETWORK_KINDS, 1))
-    slices = slices[:SLICES_MAX] + slices_of(digest.path, len(shown), end_ns // SHORTEST_PART)[:SLICES_MAX]
-    result = {"iteration": iteration, "end": end_ns, "ranks": shown, "slices": slices}
-    if len(ranks) > LANE_RANKS_MAX and recorded_ranks(run) == int(run.info["ranks"]):
-        rows = rows_of_ranks(len(ranks), STRIPS_MAX)
-        result["strips"] = strips(spent, iteration, end_ns, rows, STRIP_BINS)
-        result["strip_ranks"] = [[row[0], row[-1]] for row in rows]
-    return result

@@ -101,9 +101,9 @@ def test_a_collective_waits_until_all_are_there() -> None:
     rows = [(0, "comp", 0, 1000), (0, "coll", 1000, 9000), (1, "coll", 5000, 9000)]
     slices = lane_slices(_timeline(rows), {0: 0, 1: 1}, 0, {"coll": 1})
     assert slices == [
-        [0, 0, "comp", 0, 1000, 0, "comp 0"],
-        [1, 0, "coll", 1000, 9000, 5000, "all_reduce (coll 1)"],
-        [1, 1, "coll", 5000, 9000, 5000, "all_reduce (coll 2)"],
+        [0, 0, "comp", 0, 1000, 0, "comp 0", ""],
+        [1, 0, "coll", 1000, 9000, 5000, "all_reduce (coll 1)", "0"],
+        [1, 1, "coll", 5000, 9000, 5000, "all_reduce (coll 2)", "0"],
     ]
 
 

@@ -59,6 +59,16 @@ def blocks_of(page: Path) -> Iterator[Block]:
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 
+def batch_scripts(folder: Path) -> list[Path]:
+    """Write the batch scripts of docs/on-slurm.md into a folder, in their order there."""
+    texts = [block.text for block in BLOCKS if block.page.name == "on-slurm.md" and block.text.startswith("#!/")]
+    paths = [folder / f"job-{number}.sbatch" for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(f"{text}\n")
+        path.chmod(0o755)
+    return paths
+
+
 @dataclass(frozen=True)
 class Command:
     """A `genie` command of a page, without the program's name."""

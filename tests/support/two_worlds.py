@@ -117,12 +117,24 @@ def play_twin(pattern: Pattern) -> tuple[Play, Play]:
         rate_bps=np.full(2, 100_000_000_000),
         delay_ps=np.full(2, PS_PER_S // 1000),
         buffer_bytes=np.full(2, -1),
-        group_of_host=np.zeros(2, np.int32),
-        hops=paths.take(),
-        last_hop_start=np.arange(3),
-        last_hops=np.array([1, 0], np.int32),
         packet_latency_ps=np.zeros(2, np.int64),
         message_latency_ps=np.zeros(2, np.int64),
+        queues=genie_core.QueueSettings(
+            ecn_minimum_bytes=np.full(2, -1),
+            ecn_maximum_bytes=np.zeros(2, np.int64),
+            ecn_probability=np.zeros(2),
+            shared_bytes=np.zeros(2, np.int64),
+            headroom_bytes=np.zeros(2, np.int64),
+        ),
+        devices=genie_core.DeviceSettings(burst_bytes=np.zeros(2, np.int64), loss=np.zeros(2), retry_ps=np.full(2, -1)),
+        routes=[
+            genie_core.Routes(
+                group_of_host=np.zeros(2, np.int32),
+                hops=paths.take(),
+                last_hop_start=np.arange(3),
+                last_hops=np.array([1, 0], np.int32),
+            )
+        ],
     )
     plan = plan_of(pattern, (0, 1))
     simulator = genie_core.Simulator(network, pattern.config(), plan, np.array([0, 1], np.int32), 1)

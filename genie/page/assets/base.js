@@ -2,25 +2,35 @@
 // Drawing functions of figures, whose data is in the page; the page has the figures as tables too.
 const data = JSON.parse(document.getElementById("data").textContent);
 
+function give(element, attributes) {
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+}
+
 function node(tag, attributes, parent, text) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  give(element, attributes);
   if (text !== undefined) element.textContent = text;
   if (parent) parent.appendChild(element);
   return element;
 }
 
 // Clears a figure and returns its drawing, as wide as the page but not below `least`; narrower windows scroll it.
-function canvas(id, height, label, least = 0) {
-  const place = document.getElementById(id);
+// `held`: the name of the mark that had the focus, which keys.js gives to the same mark again.
+function canvas(id, height, label, least = NARROWEST) {
+  const place = document.getElementById(id), active = document.activeElement;
+  const held = active.ownerSVGElement && place.contains(active) ? labelOf(active) : "";
   place.replaceChildren();
+  if (held) showTip("");
   const width = widthOf(id, least);
   const svg = node("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  svg.held = held;
   place.appendChild(svg);
   return svg;
 }
 
-function widthOf(id, least = 0) {
+const NARROWEST = 240;
+
+function widthOf(id, least = NARROWEST) {
   return Math.max(least, Math.floor(document.getElementById(id).clientWidth));
 }
 
@@ -49,11 +59,15 @@ function ticks(high, count, base = 10) {
   return result;
 }
 
-function timeAxis(svg, left, right, top, bottom, high) {
-  for (const value of ticks(high, Math.max(2, Math.min(8, Math.floor((right - left) / 90))))) {
-    const x = left + (value / high) * (right - left);
+// From `low` to `high` in ns; two ticks that are close to each other are told apart by their digits.
+function timeAxis(svg, left, right, top, bottom, high, low = 0) {
+  const values = ticks(high - low, Math.max(2, Math.min(8, Math.floor((right - left) / 90)))), step = values[1] || high - low;
+  const digits = Math.max(3, Math.ceil(Math.log10(Math.max(high, 1) / step)) + 1);
+  for (let value = Math.ceil(low / step) * step; value <= high * 1.0001; value += step) {
+    const x = left + (value - low) / (high - low) * (right - left), unit = high >= 1e9 ? [1e9, "s"] : high >= 1e6 ? [1e6, "ms"] : high >= 1e3 ? [1e3, "µs"] : [1, "ns"];
     node("line", { x1: x, x2: x, y1: top, y2: bottom, stroke: "var(--grid)" }, svg);
-    node("text", { x, y: bottom + 17, "text-anchor": x > right - 24 ? "end" : "middle", class: "soft" }, svg, value ? time(value) : "0");
+    const words = low ? `${Number((value / unit[0]).toPrecision(digits))} ${unit[1]}` : value ? time(value) : "0";
+    node("text", { x, y: bottom + 17, "text-anchor": x > right - 24 ? "end" : x < left + 24 && low ? "start" : "middle", class: "soft" }, svg, words);
   }
 }
 
@@ -73,8 +87,8 @@ function tipOf(target, event) {
 }
 document.addEventListener("mousemove", event => showTip(tipOf(event.target, event), event.clientX, event.clientY));
 document.addEventListener("focusin", event => {
-  const { left, bottom } = event.target.getBoundingClientRect();
-  showTip(event.target.matches(":focus-visible") && tipOf(event.target, event), left, bottom - 12);
+  const { left, bottom } = event.target.getBoundingClientRect(), at = event.target.place?.() || { clientX: left, clientY: bottom - 12 };
+  showTip(event.target.matches(":focus-visible") && tipOf(event.target, event.target.place && at), at.clientX, at.clientY);
 });
 document.addEventListener("focusout", () => showTip(""));
 document.addEventListener("keydown", event => { if (event.key === "Escape") showTip(""); });

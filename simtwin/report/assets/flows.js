@@ -1,4 +1,5 @@
 // Slowdown of flows: percentiles by size, and the distribution of all.
+const CDF_STEPS = 40;
 const OF_PERCENTILE = [["median", "--one"], ["95th percentile", "--two"], ["99th percentile", "--five"]];
 
 // From 1, unless all is far above, or below where something is, to `high`: logarithmic where that is far.
@@ -43,6 +44,7 @@ function drawFlowSizes(choice) {
     const label = node("text", { x: x(at), y: bottom + 16, "text-anchor": slanted ? "end" : "middle", class: "soft small" }, svg, slanted ? row[0].split(" to ")[0] : row[0]);
     if (slanted) label.setAttribute("transform", `rotate(-40 ${x(at)} ${bottom + 12})`);
   });
+  byKeys(svg);
 }
 
 function drawFlowCdf(choice) {
@@ -68,6 +70,7 @@ function drawFlowCdf(choice) {
     const [value, share] = below[below.length - 1];
     return `${percent(share)} of flows have a slowdown of at most ${slow(value)}`;
   };
+  byPlace(svg, area, CDF_STEPS);
 }
 
 function drawFlows(choice) {

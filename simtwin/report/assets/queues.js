@@ -8,7 +8,10 @@ function lineStyle(at) {
 }
 
 function chosenLinks() {
-  return [...document.querySelectorAll("#queue-links input:checked")].map(box => Number(box.value));
+  const shown = [...document.querySelectorAll("#queue-links input")].filter(box => shows.link(data.queues.links[box.value].name));
+  for (const box of document.querySelectorAll("#queue-links input")) box.parentNode.hidden = !shown.includes(box);
+  const checked = shown.filter(box => box.checked);
+  return (checked.length || !view.get("link") ? checked : shown).map(box => Number(box.value));
 }
 
 function panelsOf(drawn, chosen) {
@@ -58,7 +61,8 @@ function drawQueues() {
     return [`${time(at * drawn.step_ns)} to ${time((at + 1) * drawn.step_ns)}`, ...chosen.map(number => queueWords(drawn.links[number], at)),
       ...(drawn.rates.length && drawn.rates[1][at] !== null ? [`pairs may send at ${rate(drawn.rates[0][at])} to ${rate(drawn.rates[2][at])}, median ${rate(drawn.rates[1][at])}`] : [])].join("\n");
   };
-  area.addEventListener("mouseleave", () => line.setAttribute("visibility", "hidden"));
+  for (const left of ["mouseleave", "blur"]) area.addEventListener(left, () => line.setAttribute("visibility", "hidden"));
+  byPlace(svg, area, points);
 }
 
 function queueWords(link, at) {

@@ -4,19 +4,19 @@ const HALO = "paint-order: stroke; stroke: var(--ground); stroke-width: 6px";
 const SHARES = [0, 0.1, 0.3, 0.5, 0.7, 0.9];
 const inPercent = value => `${Math.round(100 * value)} %`;
 const METRIC = {
-  mean: inPercent, peak: inPercent, longest_queue_bytes: amount, marked: whole, pauses: whole, dropped: whole, trimmed: whole,
+  mean: inPercent, peak: inPercent, now_busy: inPercent, now_queue: amount, longest_queue_bytes: amount, marked: whole, pauses: whole, dropped: whole, trimmed: whole,
 };
 
 // Lower ends of the steps 1 to 6; step 0 is nothing at all.
 function stepsOf(metric) {
-  if (metric === "mean" || metric === "peak") return SHARES;
-  const high = Math.max(1, ...data.topology.links[metric]);
+  if (metric === "mean" || metric === "peak" || metric === "now_busy") return SHARES;
+  const high = Math.max(1, metric === "now_queue" ? frames().queue_max : data.topology.links[metric].reduce((most, value) => Math.max(most, value), 0));
   return [0, 1, 2, 3, 4, 5].map(sixth => high * sixth / 6);
 }
 
 function stepOf(metric, steps, link) {
-  const value = data.topology.links[metric][link];
-  if (!value || (metric in { mean: 0, peak: 0 } && value < 0.001)) return 0;
+  const value = isOverTime(metric) ? valueNow(metric, link) : data.topology.links[metric][link];
+  if (!value || (metric in { mean: 0, peak: 0, now_busy: 0 } && value < 0.001)) return 0;
   let step = 0;
   while (step < 6 && value >= steps[step]) step += 1;
   return step;
@@ -25,6 +25,7 @@ function stepOf(metric, steps, link) {
 function linkTip(link) {
   const of = data.topology.links, lines = [of.link[link].replace("; the busiest is ", "\nthe busiest is ")];
   const mean = of.mean[link], peak = of.peak[link];
+  if (isOverTime(document.getElementById("topology-metric").value)) lines.push(`${frameWords()}: ${percent(valueNow("now_busy", link))} busy${data.packets ? `, longest queue ${amount(valueNow("now_queue", link))}` : ""}`);
   lines.push(`rate ${rate(of.rate_bps[link])}`);
   lines.push(mean === null ? "unlimited: no utilisation" : `${percent(mean)} busy on average${peak === null ? "" : `, ${percent(peak)} at most`}`);
   lines.push(`${amount(of.size_bytes[link])} sent`);
@@ -36,8 +37,32 @@ function linkTip(link) {
   return lines.join("\n");
 }
 
+// A link passes the filter by its name; the cable of a host also by the ranks of this host.
+const ranksOfHost = new Map();
+data.hosts.forEach((host, rank) => ranksOfHost.set(host, [...(ranksOfHost.get(host) || []), rank]));
+function isLinkShown(link) {
+  const name = data.topology.links.link[link], hosts = shows.limitsRanks() ? name.split("->").filter(end => ranksOfHost.has(end)) : [];
+  return shows.link(name) && (!hosts.length || hosts.some(host => ranksOfHost.get(host).some(shows.rank)));
+}
+function chooseLink(link) {
+  const name = data.topology.links.link[link];
+  view.set({ link: view.get("link") === name ? "" : name });
+}
+
+// Colours and widths for another time, without a new drawing.
+function recolour(metric) {
+  const steps = stepsOf(metric);
+  for (const group of document.querySelectorAll("#topology-figure .link")) {
+    const step = stepOf(metric, steps, Number(group.dataset.link)), line = group.querySelector(".seen");
+    group.style.setProperty("--heat", `var(--heat-${step})`);
+    line?.setAttribute("stroke-width", lineWidth(step));
+    line?.classList.toggle("low", step < 2);
+  }
+}
+const lineWidth = step => (data.topology.trunks.length > 600 ? 0.6 : 1) * (1.1 + step * 0.35);
+
 function linkGroup(parent, link, step) {
-  const group = node("g", { class: "link", "data-tip": "", "data-link": link, "data-name": data.topology.links.link[link], style: `--heat: var(--heat-${step})` }, parent);
+  const group = node("g", { class: isLinkShown(link) ? "link" : "link faint", "data-tip": "", "data-click": "", "data-link": link, "data-name": data.topology.links.link[link], style: `--heat: var(--heat-${step})` }, parent);
   group.tip = () => linkTip(link);
   return group;
 }
@@ -104,12 +129,12 @@ function pointed(event) {
   return group;
 }
 
-function drawLine(svg, [d, link, step], thin) {
+function drawLine(svg, [d, link, step]) {
   const group = linkGroup(svg, link, step);
   group.tip = event => linkTip(Number((pointed(event) || group).dataset.link));
   group.addEventListener("mouseleave", () => pointed());
   node("path", { d, class: "reach" }, group);
-  node("path", { d, class: step < 2 ? "seen low" : "seen", "stroke-width": thin * (1.1 + step * 0.35) }, group);
+  node("path", { d, class: step < 2 ? "seen low" : "seen", "stroke-width": lineWidth(step) }, group);
 }
 
 function drawTopology(metric) {
@@ -123,10 +148,10 @@ function drawTopology(metric) {
     lanes.set(pair, lane + 1);
     return [trunkPath(rows, trunk, lane), trunk[4], stepOf(metric, steps, trunk[4])];
   });
-  const thin = trunks.length > 600 ? 0.6 : 1;
-  svg.classList.toggle("dense", thin < 1);
+  svg.classList.toggle("dense", trunks.length > 600);
+  svg.addEventListener("click", event => { const group = (event.detail && nearestLine(event)?.parentNode) || event.target.closest(".link"); if (group) chooseLink(Number(group.dataset.link)); });
   trunks.sort((one, other) => one[2] - other[2]);
-  for (const trunk of trunks) drawLine(svg, trunk, thin);
+  for (const trunk of trunks) drawLine(svg, trunk);
   drawn.tiers.forEach(([kind, names], tier) => drawTier(svg, rows[tier], kind, names, tier));
   let y = rows.length ? rows[0].y + BOX + 6 : 10, most = 0;
   if (oneByOne(width)) y = drawHosts(svg, rows[0], width, metric, steps);
@@ -146,7 +171,9 @@ function drawTopology(metric) {
   }
   svg.setAttribute("height", y);
   svg.setAttribute("viewBox", `0 0 ${width} ${y}`);
+  byKeys(svg, undefined, svg.querySelector(".switch") || undefined);
   drawKey(metric, steps);
+  if (hasFrames()) showSlider(metric);
 }
 
 // Few enough hosts have boxes of their own, and lines to their switches.
@@ -163,7 +190,7 @@ function drawHosts(svg, row, width, metric, steps) {
     lines.push([beside(...host, ...leaf), up, stepOf(metric, steps, up)], [beside(...leaf, ...host), down, stepOf(metric, steps, down)]);
   }));
   lines.sort((one, other) => one[2] - other[2]);
-  for (const line of lines) drawLine(svg, line, 1);
+  for (const line of lines) drawLine(svg, line);
   boxes(svg, names, { slot, x: names.map(name => x.get(name)), box: Math.min(64, slot - 4), y });
   node("text", { x: 0, y: y - 9, class: "soft small", style: HALO }, svg, "hosts");
   return y + BOX + 26;
@@ -208,18 +235,18 @@ function drawKey(metric, steps) {
 
 // A link of the table is shown in the drawing while its name is pointed at, or reached by keyboard.
 function joinTable() {
-  for (const cell of document.querySelectorAll("#hottest td:first-child")) {
-    const button = document.createElement("button"), name = cell.textContent;
-    const marks = () => document.querySelectorAll(`#topology-figure .link[data-name="${CSS.escape(name)}"]`);
-    const link = data.topology.links.link.indexOf(name);
-    button.textContent = name;
-    button.type = "button";
+  for (const button of document.querySelectorAll("#hottest td:first-child .choose")) {
+    const name = button.textContent, link = data.topology.links.link.indexOf(name);
     if (link >= 0) { button.dataset.tip = ""; button.tip = () => linkTip(link); }
-    for (const [event, on] of [["mouseenter", true], ["focus", true], ["mouseleave", false], ["blur", false]])
-      button.addEventListener(event, () => marks().forEach(mark => {
-        mark.classList.toggle("shown", on);
-        if (on) mark.parentNode.appendChild(mark);
-      }));
-    cell.replaceChildren(button);
+    joinButton(button, name);
   }
+}
+
+function joinButton(button, name) {
+  const marks = () => document.querySelectorAll(`#topology-figure .link[data-name="${CSS.escape(name)}"]`);
+  for (const [event, on] of [["mouseenter", true], ["focus", true], ["mouseleave", false], ["blur", false]])
+    button.addEventListener(event, () => marks().forEach(mark => {
+      mark.classList.toggle("shown", on);
+      if (on) mark.parentNode.appendChild(mark);
+    }));
 }
