@@ -101,7 +101,7 @@ def _panel(curve: Curve) -> str:
         )
         colour = NAMED if point.is_named else MEASURED
         place = f'cx="{x(point.size_bytes):.1f}" cy="{y(point.measured_us):.1f}" r="4" fill="var({colour})"'
-        parts.append(f'<circle {place} data-tip="{escape(tip, quote=True)}" tabindex="0"/>')
+        parts.append(f'<circle {place} data-tip="{escape(tip, quote=True)}"/>')
     label = escape(f"{curve.title}: time by size, measured and predicted", quote=True)
     return f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 

@@ -48,13 +48,13 @@ FABRICS = {  # without a sample in hosts/fabrics
 }
 SAMPLES = ("single-switch", "leaf-spine", "fat-tree-lossless", "rails-sprayed", "failing-link", "lab-8", "loopback8")
 CONTROLS = ("none", "window", "dcqcn", "dcqcn-timer", "timely", "swift", "dctcp", "nscc", "hpcc")
-# Keys of JSON files with times, places or builds; texts for people may change at any time.
+# Keys of JSON files with times, places, builds, or the work that was done; texts for people may change at any time.
 VOLATILE = {
-    "argv", "built", "command", "commit", "cores", "cpu", "created_at", "events_per_s", "generator", "headline",
+    "argv", "built", "command", "commit", "cores", "cpu", "created_at", "events", "events_per_s", "generator",
+    "headline",
     "host", "hostname", "kernel", "line", "load", "machine", "measured_at", "native", "node", "out",
     "platform", "python", "recorded_at", "remarks", "schema", "seconds", "sentence", "simulated_s", "started_at",
-    "text",
-    "threads", "took_s", "version", "versions", "wall_s", "warnings", "words", "wrote",
+    "skip", "text", "threads", "took_s", "version", "versions", "wall_s", "warnings", "words", "wrote",
 }  # fmt: skip
 # Fields of verdict.json, and files, since the hashes were recorded.
 ADDED = {"fault", "known", "note", "reference", "time_of", "doubt", "replays"}

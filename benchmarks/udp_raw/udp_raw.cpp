@@ -1,9 +1,9 @@
 // The yardstick: what plain UDP does on this machine with the same datagrams that softroce sends.
 //
-//   udp_raw sink   ADDRESS PORT CORE SECONDS PAYLOAD HEADERS   receives a stream, prints what arrived
-//   udp_raw source ADDRESS PORT CORE SECONDS PAYLOAD HEADERS   sends one to ADDRESS:PORT
-//   udp_raw pong   ADDRESS PORT CORE busy|block                answers each datagram until an empty one comes
-//   udp_raw ping   ADDRESS PORT CORE busy|block COUNT SIZE     round trips, prints their times
+//   udp_raw sink   ADDRESS PORT CORE SECONDS PAYLOAD HEADERS   receives a stream and prints what arrived.
+//   udp_raw source ADDRESS PORT CORE SECONDS PAYLOAD HEADERS   sends one to ADDRESS:PORT.
+//   udp_raw pong   ADDRESS PORT CORE busy|block                answers each datagram until one is empty.
+//   udp_raw ping   ADDRESS PORT CORE busy|block COUNT SIZE     makes round trips and prints their times.
 //
 // Streams use UDP_SEGMENT and UDP_GRO: each send carries as many datagrams of PAYLOAD + HEADERS bytes as
 // softroce's does. Prints one JSON object; exit code 3 when the system refuses.

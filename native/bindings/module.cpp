@@ -10,6 +10,7 @@ NB_MODULE(native, m) {
   genie::bindings::register_roce_endpoint(m);
   genie::bindings::register_plan(m);
   genie::bindings::register_shortest_paths(m);
+  genie::bindings::register_network(m);
   genie::bindings::register_twin(m);
   genie::bindings::register_twin_levels(m);
   genie::bindings::register_soft_nic(m);

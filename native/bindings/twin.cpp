@@ -31,47 +31,6 @@ using twin::Recurrence;
 using twin::Simulator;
 using twin::SteadyFlows;
 
-void checked(const Network& network) {
-  const std::string problem = network.check();
-  if (!problem.empty()) throw std::invalid_argument(problem);
-}
-
-twin::Routes routes_of(const Column<std::int32_t>& group_of_host, const twin::NextHops& hops,
-                       const Column<std::int64_t>& last_hop_start, const Column<std::int32_t>& last_hops) {
-  return {.group_of_host = to_vector(group_of_host),
-          .hops = hops,
-          .last_hop_start = to_vector(last_hop_start),
-          .last_hops = to_vector(last_hops)};
-}
-
-std::unique_ptr<Network> make_network(
-    std::int32_t hosts, std::int32_t nodes, std::uint32_t frame_overhead_bytes,
-    const Column<std::int32_t>& source, const Column<std::int32_t>& target,
-    const Column<std::int64_t>& rate_bps, const Column<std::int64_t>& delay_ps,
-    const Column<std::int64_t>& buffer_bytes, const Column<std::int32_t>& group_of_host,
-    const twin::NextHops& hops, const Column<std::int64_t>& last_hop_start,
-    const Column<std::int32_t>& last_hops, const Column<std::int64_t>& packet_latency_ps,
-    const Column<std::int64_t>& message_latency_ps) {
-  auto network = std::make_unique<Network>();
-  network->hosts = hosts;
-  network->nodes = nodes;
-  network->frame_overhead_bytes = frame_overhead_bytes;
-  network->link_source = to_vector(source);
-  network->link_target = to_vector(target);
-  network->link_rate_bps = to_vector(rate_bps);
-  network->link_delay_ps = to_vector(delay_ps);
-  network->link_buffer_bytes = to_vector(buffer_bytes);
-  network->routes.push_back(routes_of(group_of_host, hops, last_hop_start, last_hops));
-  network->packet_latency_ps = to_vector(packet_latency_ps);
-  network->message_latency_ps = to_vector(message_latency_ps);
-  network->link_ecn.resize(network->link_source.size());
-  network->link_headroom_bytes.resize(network->link_source.size());
-  network->link_burst_bytes.resize(network->link_source.size());
-  network->shared_bytes.resize(static_cast<std::size_t>(nodes));
-  checked(*network);
-  return network;
-}
-
 std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::QueuePairConfig& config,
                                           const Plan& plan, const Column<std::int32_t>& host_of_rank,
                                           std::uint64_t seed, std::uint32_t queue_pairs, bool split,
@@ -183,154 +142,10 @@ nb::dict flows_of(const SteadyFlows& steady, TimePs now) {
   return out;
 }
 
-void set_ecn(Network& network, const Column<std::int64_t>& minimum_bytes,
-             const Column<std::int64_t>& maximum_bytes, const Column<double>& chance_at_maximum) {
-  for (std::size_t link = 0; link < network.link_ecn.size(); ++link)
-    network.link_ecn[link] = {minimum_bytes(link), maximum_bytes(link), chance_at_maximum(link)};
-}
-
-void set_buffers(Network& network, const Column<std::int64_t>& shared_bytes,
-                 const Column<std::int64_t>& headroom_bytes, std::int64_t reserve_bytes,
-                 std::int64_t resume_bytes, std::uint32_t alpha_numerator, std::uint32_t alpha_shift,
-                 std::uint8_t lossless) {
-  network.shared_bytes = to_vector(shared_bytes);
-  network.link_headroom_bytes = to_vector(headroom_bytes);
-  network.buffer = {reserve_bytes, resume_bytes, alpha_numerator, alpha_shift, lossless};
-}
-
-void set_errors(Network& network, const Column<double>& chance, const Column<std::int64_t>& round_trip_ps) {
-  network.link_errors.resize(network.link_source.size());
-  for (std::size_t link = 0; link < network.link_errors.size(); ++link)
-    network.link_errors[link] = {chance(link), round_trip_ps(link)};
-  checked(network);
-}
-
-void add_change(Network& network, std::int64_t time_ps, const std::string& kind, std::uint32_t number,
-                std::int64_t rate_bps) {
-  using Kind = twin::Change::Kind;
-  const std::pair<const char*, Kind> kinds[] = {
-      {"down", Kind::kDown}, {"up", Kind::kUp}, {"rate", Kind::kRate}, {"routes", Kind::kRoutes}};
-  const auto* known = std::find_if(std::begin(kinds), std::end(kinds),
-                                   [&](const auto& entry) { return kind == entry.first; });
-  if (known == std::end(kinds)) throw nb::value_error("no such change");
-  network.changes.push_back({time_ps, known->second, number, rate_bps});
-  checked(network);
-}
-
-void set_source_ports(Network& network, const std::string& rule, std::uint16_t first, std::uint16_t last) {
-  using Rule = twin::SourcePorts::Rule;
-  if (first > last) throw nb::value_error("a range of ports is empty");
-  network.source_ports = {rule == "nccl"   ? Rule::kQueuePairs
-                          : rule == "pair" ? Rule::kRanks
-                                           : Rule::kRange,
-                          first, last};
-}
-
 }  // namespace
 
 void register_twin(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<Network>(m, "Network", "Hosts, directed links and routes, as the packet kernel sees them.")
-      .def(nb::new_(&make_network), "hosts"_a, "nodes"_a, "frame_overhead_bytes"_a, "source"_a, "target"_a,
-           "rate_bps"_a, "delay_ps"_a, "buffer_bytes"_a, "group_of_host"_a, "hops"_a, "last_hop_start"_a,
-           "last_hops"_a, "packet_latency_ps"_a, "message_latency_ps"_a)
-      .def("set_ecn", &set_ecn, "minimum_bytes"_a, "maximum_bytes"_a, "chance_at_maximum"_a,
-           "Where links mark, each (links,).")
-      .def("set_buffers", &set_buffers, "shared_bytes"_a, "headroom_bytes"_a, nb::kw_only(),
-           "reserve_bytes"_a, "resume_bytes"_a, "alpha_numerator"_a, "alpha_shift"_a, "lossless"_a,
-           "What switches share, (nodes,), and the headroom of their links, (links,).")
-      .def(
-          "set_frames",
-          [](Network& n, std::uint32_t data_header_bytes, std::uint32_t control_bytes,
-             std::uint32_t pause_bytes, std::int64_t unit_ps) {
-            n.data_header_bytes = data_header_bytes;
-            n.control_bytes = control_bytes;
-            n.pause_bytes = pause_bytes;
-            n.serialisation_unit = unit_ps;
-          },
-          "data_header_bytes"_a, "control_bytes"_a, "pause_bytes"_a, "serialisation_unit_ps"_a,
-          "Frames as another model has them.")
-      .def(
-          "set_balance",
-          [](Network& n, const std::string& mode, std::int64_t flowlet_gap_ps) {
-            using twin::Balance;
-            const std::pair<const char*, Balance> modes[] = {{"ecmp", Balance::kPath},
-                                                             {"reps", Balance::kPath},
-                                                             {"flowlet", Balance::kFlowlet},
-                                                             {"spray", Balance::kSpray},
-                                                             {"round-robin", Balance::kRoundRobin},
-                                                             {"adaptive", Balance::kAdaptive}};
-            const auto* known = std::find_if(std::begin(modes), std::end(modes),
-                                             [&](const auto& entry) { return mode == entry.first; });
-            if (known == std::end(modes)) throw nb::value_error("no such load balancing");
-            n.balance = known->second;
-            n.flowlet_gap = flowlet_gap_ps;
-          },
-          "mode"_a, "flowlet_gap_ps"_a, "How switches pick one of several equally short ways.")
-      .def(
-          "set_classes",
-          [](Network& n, std::uint32_t data, std::uint32_t control, std::int64_t data_weight_bytes,
-             std::int64_t control_weight_bytes) {
-            n.data_class = data;
-            n.control_class = control;
-            if (data == control || data_weight_bytes == 0 || control_weight_bytes == 0) return;
-            n.strict_classes = static_cast<std::uint8_t>(~(1u << data | 1u << control));
-            n.weight_bytes[data] = data_weight_bytes;
-            n.weight_bytes[control] = control_weight_bytes;
-          },
-          "data"_a, "control"_a, "data_weight_bytes"_a = 0, "control_weight_bytes"_a = 0,
-          "Classes of packets, and what each may send in a turn; 0: the higher goes first.")
-      .def(
-          "set_bursts",
-          [](Network& n, const Column<std::int64_t>& burst_bytes) {
-            n.link_burst_bytes = to_vector(burst_bytes);
-          },
-          "burst_bytes"_a, "Token buckets of links, (links,); 0: none.")
-      .def("set_errors", &set_errors, "chance"_a, "round_trip_ps"_a,
-           "How many of their frames links corrupt, 0 to 0.5, and until when a port hears of it, each "
-           "(links,); -1: never, and the frame is lost.")
-      .def(
-          "set_switches",
-          [](Network& n, bool cut_through, bool trims) {
-            n.cut_through = cut_through;
-            n.trims = trims;
-          },
-          "cut_through"_a, "trims"_a)
-      .def(
-          "set_latencies",
-          [](Network& n, std::int64_t doorbell_ps, std::int64_t notification_ps) {
-            n.doorbell_latency = doorbell_ps;
-            n.notification_latency = notification_ps;
-          },
-          "doorbell_ps"_a, "notification_ps"_a, "Of all hosts.")
-      .def(
-          "set_nics",
-          [](Network& n, std::int64_t message_ps, std::int64_t packet_ps, std::int64_t pcie_rate_bps,
-             std::int64_t prefetch_bytes, const Column<std::uint8_t>& on_link) {
-            n.nic = {message_ps, packet_ps, pcie_rate_bps, prefetch_bytes, to_vector(on_link)};
-          },
-          "message_ps"_a, "packet_ps"_a, "pcie_rate_bps"_a, "prefetch_bytes"_a, "on_link"_a,
-          "Costs of all hosts' NICs, and which links are their ports, (links,).")
-      .def("set_source_ports", &set_source_ports, "rule"_a, "first"_a = 0xC000, "last"_a = 0xFFFF)
-      .def(
-          "pin",
-          [](Network& n, std::int32_t from, std::int32_t to, std::vector<std::uint32_t> links,
-             std::int32_t port) { n.pinned.push_back({from, to, std::move(links), port}); },
-          "source"_a, "target"_a, "links"_a, "port"_a = -1,
-          "A path that a pair of hosts keeps to; `port`: source port of a sprayed queue pair, from 0, whose "
-          "packets keep to it.")
-      .def(
-          "add_routes",
-          [](Network& n, const Column<std::int32_t>& group_of_host, const twin::NextHops& hops,
-             const Column<std::int64_t>& last_hop_start, const Column<std::int32_t>& last_hops) {
-            n.routes.push_back(routes_of(group_of_host, hops, last_hop_start, last_hops));
-            checked(n);
-            return n.routes.size() - 1;
-          },
-          "group_of_host"_a, "hops"_a, "last_hop_start"_a, "last_hops"_a,
-          "Routes for add_change; gives their number.")
-      .def("add_change", &add_change, "time_ps"_a, "kind"_a, "number"_a, "rate_bps"_a = 0,
-           "A link is down, up or has another rate, or other routes hold, from a time on; in order of time.");
   m.def("size_of", &size_of, "plan"_a, "mtu_bytes"_a,
         "Counts of a plan: data packets with clear-to-sends, pairs of ranks that exchange messages (in both "
         "directions), nodes; the bytes of a queue pair.");
@@ -382,7 +197,7 @@ void register_twin(nb::module_& m) {
           "deadlock", [](const Simulator& simulator) { return simulator.links().deadlock(); },
           "Links whose ports wait for each other to resume, in a circle; empty when there is none.")
       .def("dead_links", &Simulator::dead_links,
-           "Links that are down on the ways of queue pairs that gave up.")
+           "Links that are down on the paths of queue pairs that gave up.")
       .def_prop_ro("done", &Simulator::done)
       .def_prop_ro("now_ps", &Simulator::now)
       .def_prop_ro("events", &Simulator::events)

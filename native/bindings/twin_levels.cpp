@@ -77,27 +77,26 @@ std::unique_ptr<AnalyticSimulator> make_analytic_simulator(
 class PythonEvenShares {
  public:
   PythonEvenShares(std::int32_t nodes, Column<std::int32_t> link_source, Column<std::int32_t> link_target,
-                   Column<std::int64_t> rate_bps, Column<std::int64_t> delay_ps,
-                   Column<std::int32_t> group_of_host, const twin::NextHops& hops,
-                   Column<std::int64_t> last_hop_start, Column<std::int32_t> last_hops,
+                   Column<std::int64_t> rate_bps, Column<std::int64_t> delay_ps, const twin::Routes& routes,
                    Column<std::int64_t> own_rate_bps)
-      : integers_{link_source, link_target, group_of_host, last_hops},
-        longs_{rate_bps, delay_ps, last_hop_start, own_rate_bps},
-        shares_({.hosts = static_cast<std::int32_t>(group_of_host.size()),
+      : integers_{link_source, link_target},
+        longs_{rate_bps, delay_ps, own_rate_bps},
+        routes_(routes),
+        shares_({.hosts = static_cast<std::int32_t>(routes_.group_of_host.size()),
                  .nodes = nodes,
                  .link_source = span_of(link_source),
                  .link_target = span_of(link_target),
                  .rate_bps = span_of(rate_bps),
                  .delay_ps = span_of(delay_ps),
-                 .group_of_host = span_of(group_of_host),
-                 .hops = hops,
-                 .last_hop_start = span_of(last_hop_start),
-                 .last_hops = span_of(last_hops),
+                 .group_of_host = routes_.group_of_host,
+                 .hops = routes_.hops,
+                 .last_hop_start = routes_.last_hop_start,
+                 .last_hops = routes_.last_hops,
                  .own_rate_bps = span_of(own_rate_bps)}) {
-    hosts_ = group_of_host.size();
-    if (own_rate_bps.size() != hosts_ || last_hop_start.size() != hosts_ + 1)
+    hosts_ = routes_.group_of_host.size();
+    if (own_rate_bps.size() != hosts_ || routes_.last_hop_start.size() != hosts_ + 1)
       throw nb::value_error("the columns of hosts differ in length");
-    if (const std::string problem = hops.check(static_cast<std::size_t>(nodes), link_source.size());
+    if (const std::string problem = routes_.hops.check(static_cast<std::size_t>(nodes), link_source.size());
         !problem.empty())
       throw std::invalid_argument(problem);
   }
@@ -126,6 +125,7 @@ class PythonEvenShares {
   }
   std::vector<Column<std::int32_t>> integers_;
   std::vector<Column<std::int64_t>> longs_;
+  twin::Routes routes_;
   std::size_t hosts_ = 0;
   twin::EvenShares shares_;
 };
@@ -142,10 +142,9 @@ void register_twin_levels(nb::module_& m) {
   nb::class_<PythonEvenShares>(
       m, "EvenShares", "Loads of messages that share all of their shortest routes evenly; times in ps.")
       .def(nb::init<std::int32_t, Column<std::int32_t>, Column<std::int32_t>, Column<std::int64_t>,
-                    Column<std::int64_t>, Column<std::int32_t>, const twin::NextHops&, Column<std::int64_t>,
-                    Column<std::int32_t>, Column<std::int64_t>>(),
-           "nodes"_a, "link_source"_a, "link_target"_a, "rate_bps"_a, "delay_ps"_a, "group_of_host"_a,
-           "hops"_a, "last_hop_start"_a, "last_hops"_a, "own_rate_bps"_a)
+                    Column<std::int64_t>, const twin::Routes&, Column<std::int64_t>>(),
+           "nodes"_a, "link_source"_a, "link_target"_a, "rate_bps"_a, "delay_ps"_a, "routes"_a,
+           "own_rate_bps"_a)
       .def("load", &PythonEvenShares::load, "source"_a, "target"_a, "part"_a,
            "Transfers between hosts: delays and times of a byte on all hops but the slowest, by transfer; "
            "times of a "

@@ -7,7 +7,7 @@
 namespace genie::congestion {
 namespace {
 
-constexpr std::size_t kMost = 1024;         // entries
+constexpr std::size_t kMost = 4096;         // entries
 constexpr std::uint32_t kDroppedMost = 16;  // without a look
 
 }  // namespace
@@ -41,17 +41,21 @@ class ControlTape::Period {
 
 void ControlTape::add(const Acknowledgement& news) {
   if (from_ == kNever) return;
+  if (entries_.size() == kMost && ++dropped_ > kDroppedMost) {
+    entries_ = std::vector<Entry>();
+    from_ = kNever;
+    return;
+  }
+  keep({news, ControlLimits::of(controller_, bounds_)});
+}
+
+void ControlTape::keep(const Entry& entry) {
   if (entries_.size() == kMost) {
-    if (++dropped_ > kDroppedMost) {
-      entries_ = std::vector<Entry>();
-      from_ = kNever;
-      return;
-    }
     const auto middle = entries_.begin() + kMost / 2;
     from_ = (middle - 1)->news.now + 1;
     entries_.erase(entries_.begin(), middle);
   }
-  entries_.push_back({news, ControlLimits::of(controller_, bounds_)});
+  entries_.push_back(entry);
 }
 
 void ControlTape::observed(TimePs now) {
@@ -75,14 +79,23 @@ std::int64_t ControlTape::repeats(TimePs from, TimePs to, std::int64_t most) con
   return most;
 }
 
+// Replayed entries are kept too: a longer period has them inside.
 void ControlTape::replay(TimePs from, TimePs to, std::int64_t periods) {
   const Period period(*this, from, to);
-  for (std::int64_t done = 0; done < periods; ++done) {
-    for (const Entry& entry : period.entries()) controller_.acknowledged(period.news(entry, done + 1));
+  const std::vector<Entry> again(period.entries().begin(), period.entries().end());
+  if (again.empty()) return;
+  const auto kept = static_cast<std::int64_t>(kMost / again.size() + 1);  // periods
+  if (periods > kept) {
+    entries_.clear();
+    from_ = to + (to - from) * (periods - kept);
   }
-  // A state that is observed from now on is a later one.
-  entries_.clear();
-  from_ = to + (to - from) * periods;
+  for (std::int64_t done = 0; done < periods; ++done) {
+    for (const Entry& entry : again) {
+      const Acknowledgement news = period.news(entry, done + 1);
+      controller_.acknowledged(news);
+      if (done >= periods - kept) keep({news, entry.limits});
+    }
+  }
 }
 
 }  // namespace genie::congestion

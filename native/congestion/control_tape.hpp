@@ -64,6 +64,8 @@ class ControlTape final : public Fold::Replayed {
   };
   class Period;
 
+  void keep(const Entry& entry);
+
   Controller& controller_;
   ControlBounds bounds_;
   TimePs from_ = kNever;       // all from it on are there; kNever: none is kept

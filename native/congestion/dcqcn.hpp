@@ -91,8 +91,8 @@ class Dcqcn final : public Controller {
     }
   }
 
-  // The first F events of either kind recover towards the target; then the target itself goes up, slowly, and
-  // fast when time and bytes both say so (equations 3 and 4).
+  // Fast recovery: the first F events of either kind raise the rate towards the target. Then the target
+  // itself goes up slowly. It goes up fast when time and bytes both say so (equations 3 and 4).
   void increase() {
     const std::uint32_t most = std::max(timer_events_, byte_events_);
     const std::uint32_t least = config_->byte_counter == 0 ? 0 : std::min(timer_events_, byte_events_);

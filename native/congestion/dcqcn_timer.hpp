@@ -1,10 +1,10 @@
 // DCQCN as network cards and their models have it: the rate is cut at most once in an interval, and raised by
 // time alone. Pure.
 //
-// A notification is noted; every `decrease_interval` from the first, what was noted cuts the rate, and every
-// `alpha_interval` alpha moves up or down. What raises the rate starts anew `increase_timer` after each
-// cut. Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, gives the equations;
-// the intervals are those of Li et al., "HPCC", SIGCOMM 2019, whose experiments compare with it.
+// A notification is noted. Every `decrease_interval` from the first, what was noted cuts the rate. Every
+// `alpha_interval`, alpha moves up or down. Raises of the rate start anew `increase_timer` after each cut.
+// Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, gives the equations. The
+// intervals are those of Li et al., "HPCC", SIGCOMM 2019, whose experiments compare with DCQCN.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // A window that marks and delay move together, after the network signaled congestion control of Ultra
 // Ethernet. Pure.
 //
-// Ultra Ethernet Specification 1.0, section 3.6.13 (NSCC): four cases, by whether an acknowledgement is
-// marked and whether the queuing delay is above its target; and a quick adaptation to what was acknowledged
-// in a round trip when that is far below the window after a loss.
+// Ultra Ethernet Specification 1.0, section 3.6.13 (NSCC). It has four cases, by whether an acknowledgement
+// is marked and whether the queuing delay is above its target. Quick adaptation: after a loss the window
+// falls to what was acknowledged in a round trip, where that is less.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // the window. Pure.
 //
 // Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter", SIGCOMM
-// 2020, algorithms 1 and 2, with the fabric's window alone.
+// 2020, algorithms 1 and 2. Swift has the fabric's window alone here.
 #pragma once
 #include <algorithm>
 #include <cmath>

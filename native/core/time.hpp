@@ -18,8 +18,8 @@ inline constexpr TimePs kPsPerNs = 1000;
 inline constexpr TimePs kPsPerUs = 1000 * kPsPerNs;
 inline constexpr TimePs kPsPerSecond = 1'000'000 * kPsPerUs;
 
-// Time to serialise `size_bytes` at `rate_bps`, rounded to the nearest picosecond; 0 when the rate is
-// unlimited (0), kNever when it is longer than time can say.
+// Time to serialise `size_bytes` at `rate_bps`, rounded to the nearest picosecond. It is 0 when the rate is
+// unlimited (0), and kNever when it is longer than TimePs can say.
 constexpr TimePs serialisation_ps(std::int64_t size_bytes, std::int64_t rate_bps) {
   if (rate_bps == 0) return 0;
   if (size_bytes <= 1 << 20) return (size_bytes * 8 * kPsPerSecond + rate_bps / 2) / rate_bps;

@@ -1,5 +1,5 @@
-// A soft NIC in the hands of a program that posts and polls, as verbs would have it: what the bench and the
-// tests against other stacks drive.
+// A soft NIC in the hands of a program that posts and polls, as verbs would have it. The bench and the tests
+// against other stacks drive it.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -13,8 +13,9 @@ namespace {
 constexpr TimePs kTimerQuantum = 40 * kPsPerUs;  // least time between two wake-ups for sleeps
 constexpr std::size_t kEagerSockets = 256;  // opened before the run, where a socket for each is not too many
 
-// Of an address in the memory. Above them the WRITEs of a sprayed run have the number of their message: its
-// packets may come before those of the message before, and are checked as they come.
+// Bits of an address in the memory. Above these bits the WRITEs of a sprayed run have the number of their
+// message. The packets of a message may come before those of the message before. The engine checks them as
+// they come.
 constexpr std::uint32_t kPlaceBits = 32;
 // Of a rank's FIFO, beside its memory's.
 std::uint32_t fifo_rkey_of(std::uint32_t rkey) { return rkey == 0xFFFFFFFFu ? 1 : rkey + 1; }
@@ -287,8 +288,8 @@ TimePs Engine::next_due(TimePs now) const {
   TimePs due = std::max(last_progress_, nic_.last_progress()) + config_.stall_limit + kPsPerUs;
   if (due <= now) due = now + config_.stall_limit;
   due = std::min(due, nic_.next_due());
-  // Chains of short sleeps are taken several at a time: each wake-up costs CPU that packets need, and sleeps
-  // follow one another from when they were due.
+  // The engine takes chains of short sleeps several at a time. Each wake-up costs CPU that packets need.
+  // Sleeps follow one another from when they were due.
   if (!timers_.empty()) due = std::min(due, std::max(timers_.top().at, last_timer_ + kTimerQuantum));
   return due;
 }

@@ -44,8 +44,9 @@ struct Peer {
   std::uint32_t rkey = 0;
   std::uint64_t memory_address = 0;  // where it takes messages
   bool foreign = false;              // no softroce
-  // Where it checks messages once they are there, each queue pair's have places of their own, in turn:
-  // `slots` of `slot_bytes` each from an address on. Without slots all go to the one place.
+  // If the rank checks messages once they are there, those of each queue pair have places of their own. They
+  // take these in turn: `slots` of `slot_bytes` each from an address on. Without slots all messages go to the
+  // one place.
   std::vector<std::uint64_t> places = {};
   std::uint64_t slot_bytes = 0;
   std::uint32_t slots = 0;

@@ -201,7 +201,8 @@ const roce::IcrcFlow& SoftNic::flow_from(Connection& connection, const Incoming&
 }
 
 // A plain socket does not show the IPv4 identification. Ours is 0, or the segment's number in an offloaded
-// send; of another stack's any is taken that makes the ICRC right, which checks 16 of its 32 bits.
+// send. Of another stack, the NIC takes any identification that makes the ICRC right. This checks 16 of the
+// ICRC's 32 bits.
 bool SoftNic::icrc_right(Connection& connection, const Incoming& incoming) {
   const roce::IcrcFlow& flow = flow_from(connection, incoming);
   const std::span<const std::byte> covered = incoming.bytes.first(incoming.bytes.size() - roce::kIcrcBytes);

@@ -129,7 +129,7 @@ void SoftNic::transmit(TimePs now) {
   flush();
 }
 
-// Unpaced, an acknowledgement lets the data of its connection that is due at the same time go first: a
+// Unpaced, an acknowledgement lets the data of its connection that is due at the same time go first. A
 // shorter packet can end an offloaded send and not begin it.
 void SoftNic::let_data_first() {
   for (std::size_t at = 1; at < batch_.size(); ++at) {

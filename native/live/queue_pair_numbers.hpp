@@ -1,5 +1,5 @@
-// The numbers of a NIC's queue pairs: the local rank in the high byte, by which a datagram finds its socket,
-// and sixteen bits that a blind sender has to guess.
+// The numbers of a NIC's queue pairs. The high byte has the local rank + 1, by which a datagram finds its
+// socket. A blind sender has to guess the other sixteen bits.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -53,11 +53,12 @@ std::uint32_t update_table(std::uint32_t crc, const std::byte* data, std::size_t
 
 #ifdef GENIE_CRC_X86
 
-// Folding. A block of 128 bits that stands D bits before another is replaced by 128 bits that are congruent
-// to it modulo the polynomial and stand in the other's place. In a register, bit m stands for x^(127-m), so
-// the low 64 bits L and the high ones H are L·x^64 + H; the products L·(x^(D+64) mod P) + H·(x^D mod P) fit
-// into 128 bits. A reflected 64×64 product comes out one place low and a 32-bit remainder stands at the top
-// of its 64-bit operand, which makes the exponents D+32 and D-32 and shifts each constant left by one.
+// Folding. A block of 128 bits that stands D bits before another is replaced by 128 bits in the other's
+// place. These are congruent to the block modulo the polynomial P. In a register, bit m stands for x^(127-m).
+// The low 64 bits L and the high ones H are therefore L·x^64 + H. The products L·(x^(D+64) mod P) + H·(x^D
+// mod P) fit into 128 bits. A reflected 64×64 product comes out one place low. A 32-bit remainder stands at
+// the top of its 64-bit operand. This makes the exponents D+32 and D-32, and shifts each constant left by
+// one.
 constexpr std::uint64_t fold_constant(std::uint32_t exponent) {
   std::uint32_t power = kOne;
   for (; exponent > 0; --exponent) power = crc_times_x(power);

@@ -30,9 +30,9 @@ inline constexpr std::uint32_t kCrcPolynomial = 0xEDB8'8320;  // bit 31 is the c
 // One bit further: the register as a polynomial times x, modulo the CRC's.
 constexpr std::uint32_t crc_times_x(std::uint32_t crc) { return crc >> 1 ^ (crc & 1U ? kCrcPolynomial : 0U); }
 
-// Register after one byte and then `zeros` bytes of zero, from register 0. Because the CRC is linear, this is
-// what a byte at that distance from the end adds (by exclusive or) to a register computed with zero in its
-// place.
+// Register after one byte and then `zeros` bytes of zero, from register 0. Take a register computed with zero
+// in place of a byte at that distance from the end. Because the CRC is linear, the byte adds (by exclusive
+// or) this value to that register.
 constexpr std::uint32_t crc_of_byte(std::uint32_t byte, std::size_t zeros) {
   std::uint32_t crc = byte;
   for (std::size_t bit = 0; bit < 8 * (zeros + 1); ++bit) crc = crc_times_x(crc);

@@ -47,8 +47,8 @@ void refuse_answer(const Packet& packet, QueuePairCounters& counters, Sink& sink
   sink.refused(packet, negative ? Refusal::kRefused : Refusal::kAcknowledged);
 }
 
-// A late answer changes nothing, and is the network's. But no network holds as many packets as some would
-// have to have waited for; and a NAK that ends a connection is about what is under way, or has ended it.
+// A late answer changes nothing, and is the network's. But some answers would have had to wait for more
+// packets than any network holds. A NAK that ends a connection is about what is under way, or has ended it.
 template <class Sink>
 void late_answer(const Packet& packet, std::uint32_t unacked_psn, QueuePairCounters& counters, Sink& sink) {
   constexpr std::int32_t kLatestPackets = 1 << 20;
@@ -58,8 +58,8 @@ void late_answer(const Packet& packet, std::uint32_t unacked_psn, QueuePairCount
   if (fatal || psn_diff(unacked_psn, packet.psn) > kLatestPackets) refuse_answer(packet, counters, sink);
 }
 
-// Notifications have no PSN to be told by: those that no packet can have caused, for lack of any or of ECN in
-// them, are not the peer's (A17.9.3).
+// Notifications have no PSN to be told by. Those that no packet can have caused are not the peer's (A17.9.3).
+// No packet can have caused one if none was sent, or if packets have no ECN.
 inline bool may_be_notified(const congestion::Config& control, const QueuePairCounters& counters) {
   return counters.data_sent > 0 && congestion::needs_notifications(control.control) &&
          !control.notify_in_acks;

@@ -130,8 +130,8 @@ namespace {
 
 constexpr std::size_t kAfterIdentification = kUdpBytes + kIpv4Bytes - 6;
 
-// A part of the identification and what it adds to the register, which is linear in it: reduced so that each
-// has a bit of the register to itself, the pivot.
+// A part of the identification and what it adds to the register, which is linear in it. The parts are reduced
+// so that each has a bit of the register to itself, the pivot.
 struct Share {
   std::uint32_t crc = 0, pivot = 0;
   std::uint16_t identification = 0;

@@ -1,9 +1,9 @@
 // Invariant CRC of RoCEv2 packets: IBTA specification volume 1, 7.8.1, and annex A17.3.3. Pure.
 //
 // CRC-32 over 8 bytes of ones (the place of InfiniBand's link header), the IP and UDP headers, BTH, extension
-// headers, payload and pad. What a router may change counts as ones: TOS, TTL and checksum of IPv4; traffic
-// class, flow label and hop limit of IPv6; the UDP checksum; the byte of BTH with FECN and BECN. It is sent
-// with its least significant byte first.
+// headers, payload and pad. Fields that a router may change count as ones. Of IPv4 these are TOS, TTL and
+// checksum. Of IPv6 they are traffic class, flow label and hop limit. The UDP checksum and the byte of BTH
+// with FECN and BECN count as ones too. The ICRC is sent with its least significant byte first.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -80,10 +80,10 @@ inline std::uint32_t icrc_ipv6(const Ipv6Flow& flow, std::span<const std::byte> 
 void store_icrc(std::uint32_t icrc, std::byte* at);
 std::uint32_t load_icrc(const std::byte* at);
 
-// ICRC that a whole IP packet (from the version nibble to its ICRC, bytes after it allowed) should carry,
-// from a masked copy of its headers and by `path`: slower than IcrcFlow and independent of it. Nothing when
-// this is not UDP with BTH and ICRC directly in an IPv4 header without options or in an IPv6 header,
-// unfragmented.
+// ICRC that a whole IP packet (from the version nibble to its ICRC, bytes after it allowed) should carry. It
+// is computed from a masked copy of the packet's headers and by `path`. This is slower than IcrcFlow and
+// independent of it. Nothing when this is not UDP with BTH and ICRC directly in an IPv4 header without
+// options or in an IPv6 header, unfragmented.
 std::optional<std::uint32_t> icrc_of_ip_packet(std::span<const std::byte> packet, CrcPath path);
 
 }  // namespace genie::roce

@@ -45,7 +45,7 @@ class NicPort {
     }
     return true;
   }
-  // The queue pair just picked has more data, which may begin to leave at `from`: it goes to the end of the
+  // The queue pair just picked has more data, which may begin to leave at `from`. It goes to the end of the
   // line, or keeps its turn. The port was never idle meanwhile.
   void mark_more(std::uint32_t id, bool keep_turn = false, TimePs from = 0) {
     marks_[id] |= kDataMark;

@@ -1,27 +1,27 @@
 // One end of a reliable connection: a requester and a responder. Pure: no clock, no random numbers, no bytes;
 // effects go to a sink.
 //
-// The driver calls post, receive and timer when something happens, and take_control and take_data when its
-// NIC port has room, and after each asks has_control and has_data again; then departed, with the time at
-// which the packet begins to leave. Data may leave from data_from() on, which congestion control moves.
-// Section numbers are those of the InfiniBand Architecture Specification, volume 1.
+// The driver calls post, receive and timer when something happens. It calls take_control and take_data when
+// its NIC port has room. After each of these calls it asks has_control and has_data again. Then it calls
+// departed, with the time at which the packet begins to leave. Data may leave from data_from() on, which
+// congestion control moves. Section numbers are those of the InfiniBand Architecture Specification, volume 1.
 //
-// A sink has, each with the queue pair as first argument:
-//   void ready()                           control or data can be taken
-//   void arm_timer(at)                     call timer() then; times armed before stay pending
-//   void sent(handle, status, resent)      a request is over; packets sent again
-//   bool may_write(rkey, address, bytes)   whether a peer may write there
-//   bool readable()                        whether peers may read anything at all
-//   bool may_read(rkey, address, bytes)    whether a peer may read there
-//   bool take_receive()                    uses one posted receive; false: none left
-//   std::int64_t receives_left()           posted receives, which ACKs say; -1: not counted
-//   bool place(packet, address)            the payload belongs there: a WRITE's RDMA address, or an offset
-//                                          in a SEND; false: a SEND longer than its receive. A packet that
-//                                          came early belongs where it says itself; in its turn it is
-//                                          `placed`, and false says that this was not `address`
-//   void fetched(packet, local_address)    the payload of a READ belongs there
-//   void delivered(delivery)               a message is complete
-//   void refused(packet, refusal)          the packet was not taken
+// A sink has these functions. Each has the queue pair as first argument.
+//   void ready()                           Control or data can be taken.
+//   void arm_timer(at)                     Call timer() then. Times armed before stay pending.
+//   void sent(handle, status, resent)      A request is over. `resent`: packets sent again.
+//   bool may_write(rkey, address, bytes)   True if a peer may write there.
+//   bool readable()                        True if peers may read anything at all.
+//   bool may_read(rkey, address, bytes)    True if a peer may read there.
+//   bool take_receive()                    Uses one posted receive. False: none is left.
+//   std::int64_t receives_left()           Posted receives, which ACKs say. -1: they are not counted.
+//   bool place(packet, address)            The payload belongs there: a WRITE's RDMA address, or an offset
+//                                          in a SEND. False: the SEND is longer than its receive. A packet
+//                                          that came early belongs where it says itself. In its turn it is
+//                                          `placed`, and false says that this was not `address`.
+//   void fetched(packet, local_address)    The payload of a READ belongs there.
+//   void delivered(delivery)               A message is complete.
+//   void refused(packet, refusal)          The packet was not taken.
 #pragma once
 #include <cstddef>
 #include <cstdint>

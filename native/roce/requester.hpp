@@ -219,8 +219,8 @@ class Requester {
  private:
   using Entry = SendQueue::Entry;
 
-  // Timeouts in a row double the timeout, up to this many times, so that a short one, good for a lost packet,
-  // also outlives an outage of seconds; devices do the like ("adaptive retransmission").
+  // Backoff: timeouts in a row double the timeout, up to this many times. A short one, good for a lost
+  // packet, thus also outlives an outage of seconds. Devices do the like ("adaptive retransmission").
   static constexpr std::uint32_t kBackoffMax = 5;
   static constexpr TimePs kTimeoutMax = kNever >> 10;  // can be doubled so often and added to a time
 

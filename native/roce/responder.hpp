@@ -221,8 +221,8 @@ class Responder {
     if (kept_++ == 0 || psn_diff(packet.psn, newest_early_psn_) > 0) newest_early_psn_ = packet.psn;
   }
 
-  // A sprayed packet has come before others and is placed by its own RETH; false where it has none, or where
-  // that is wrong, which is refused in its turn.
+  // Places a sprayed packet that has come before others, by its own RETH. False where the packet has no RETH
+  // or a wrong one. A wrong one is refused in its turn.
   template <class Sink>
   bool place_early(Packet& packet, Sink& sink) {
     const std::uint32_t size_bytes = packet.payload_bytes;
@@ -304,8 +304,8 @@ class Responder {
     nak_psn_ = psn;
   }
 
-  // A request in sequence, or a READ that was answered before, which can never be right now: the connection
-  // is of no more use to its requester.
+  // Refuses a request in sequence, or a READ that was answered before, that can never be right now. The
+  // connection is of no more use to its requester.
   template <class Sink>
   void refuse_for_good(NakCode code, const Packet& packet, QueuePairCounters& counters, Sink& sink) {
     ++counters.refused;

@@ -60,9 +60,9 @@ class SendQueue {
     return false;
   }
 
-  // `psn`, `ssn`: the bases of both circles; `psn` is that of the oldest that is not acknowledged. The first
-  // packets, the last one and the last acknowledgement of a message differ from all between them: a message
-  // that is longer than a period keeps its PSNs, and counts down to these.
+  // `psn`, `ssn`: the bases of both circles. `psn` is that of the oldest that is not acknowledged. The first
+  // packets, the last one and the last acknowledgement of a message differ from all between them. A message
+  // that is longer than a period therefore keeps its PSNs, and counts down to these.
   void fold(Fold& fold, const Fold::Base& psn, const Fold::Base& ssn, std::uint32_t send_psn) {
     const auto unacked_psn = static_cast<std::uint32_t>(psn.before);
     fold.exact(count_);

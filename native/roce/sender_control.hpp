@@ -38,8 +38,8 @@ class SenderControl {
   // When the next packet may begin to leave.
   TimePs data_from() const { return data_from_; }
   std::uint32_t window_packets() const { return window_packets_; }
-  // An acknowledgement is asked for so often: inside a window that the controller has made short a few times,
-  // or nothing would be sent while it is on its way.
+  // The requester asks for an acknowledgement so often. Inside a window that the controller has made short it
+  // asks a few times. Otherwise nothing would be sent while the acknowledgement is on its way.
   std::uint32_t ack_every_packets() const { return ack_every_packets_; }
   bool listens() const { return listens_; }  // to acknowledgements
   // Rate that the controller allows at `now`: its rate, and at most one window in each base round trip, as

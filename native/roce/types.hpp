@@ -10,8 +10,8 @@ namespace genie::roce {
 
 inline constexpr std::uint32_t kPsnMask = 0xFFFFFF;
 inline constexpr std::uint32_t kMessageMaxBytes = 1u << 31;
-// PSNs in flight must be less than half of the circle to be told apart: those of one message, which are in
-// flight within a window, and those of a READ, which are so all at once.
+// PSNs in flight must be less than half of the circle to be told apart. Those of one message are in flight
+// within a window. Those of a READ are in flight all at once.
 inline constexpr std::uint32_t kMessageMaxPackets = (1u << 23) - 1, kReadMaxPackets = 1u << 22;
 
 // PSNs of a message, at least one (section 9.7.2).
@@ -123,8 +123,8 @@ struct QueuePairConfig {
   // its own (the twin).
   std::uint32_t reordering_packets = 0;
   bool selective_repeat = false;  // the sender repeats only the packets that are asked for again
-  // UDP source ports that packets leave by in turn; above 1 the packets of WRITEs each say where they belong,
-  // and those that come early are placed at once.
+  // UDP source ports that packets leave by in turn. Above 1, the packets of WRITEs each say where they
+  // belong. The responder places those that come early at once.
   std::uint32_t spray = 1;
   // REPS: acknowledgements say which of the source ports are good. In the twin alone.
   bool recycle_ports = false;

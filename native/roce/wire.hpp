@@ -43,8 +43,8 @@ struct Atomic {
   friend bool operator==(const Atomic&, const Atomic&) = default;
 };
 
-// The headers of one packet. Which extension headers are on the wire follows from the opcode, the pad count
-// from `payload_bytes`; fields of headers that the opcode does not have are zero after decode().
+// The headers of one packet. The opcode says which extension headers are on the wire, and `payload_bytes` the
+// pad count. After decode(), fields of headers that the opcode does not have are zero.
 struct PacketHeader {
   Opcode opcode = Opcode::kSendOnly;
   bool solicited = false;
@@ -80,10 +80,11 @@ std::size_t encode_headers(const PacketHeader& header, std::span<std::byte> out)
 enum class DecodeError : std::uint8_t { kNone, kShort, kUnknownOpcode, kBadVersion, kBadPad, kBadLength };
 const char* describe(DecodeError error);
 
-// Reads a UDP payload, ICRC included. On success `payload` is the part between headers and pad; on failure
-// `header` and `payload` are unspecified. Refused is what no path MTU makes right (9.6.1): a transport
-// version other than 0, a payload where the opcode has none, a first or middle packet with pad, a first,
-// middle or last packet without payload, a length that is no multiple of 4. The ICRC is not checked here.
+// Reads a UDP payload, ICRC included. On success `payload` is the part between headers and pad. On failure
+// `header` and `payload` are unspecified. decode() refuses what no path MTU makes right (9.6.1). It refuses a
+// transport version other than 0, a payload where the opcode has none, and a length that is no multiple of 4.
+// It refuses a first or middle packet with pad, and a first, middle or last packet without payload. It does
+// not check the ICRC.
 [[nodiscard]] DecodeError decode(std::span<const std::byte> udp_payload, PacketHeader& header,
                                  std::span<const std::byte>& payload);
 

@@ -27,8 +27,8 @@ struct Posted {
   Status status = Status::kOk;
 };
 
-// One end. A message's handle is its number; its payload is known by local addresses that start at
-// handle << 32, and a WRITE goes to remote addresses that start at (handle << 32) + 5.
+// One end. A message's handle is its number. Its payload is known by local addresses that start at handle <<
+// 32. A WRITE goes to remote addresses that start at (handle << 32) + 5.
 struct End {
   End(const QueuePairConfig& config, std::uint32_t first_psn, std::uint32_t peer_first_psn)
       : pair(config, 0, first_psn, peer_first_psn), top_psn(first_psn) {}

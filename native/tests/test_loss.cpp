@@ -97,7 +97,7 @@ Status end_of_message(std::uint32_t n, std::uint32_t before, LossPlan plan) {
   return sender.posted[1].status;
 }
 
-// A first packet that is lost makes a retry of n packets: were the n-th of every n lost, it would be the
+// A first packet that is lost makes a retry of n packets. If the n-th of every n were lost, it would be the
 // first again each time.
 void a_retry_as_long_as_the_interval_gets_through() {
   for (std::uint32_t n = 2; n <= 64; ++n) {

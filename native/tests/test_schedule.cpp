@@ -41,8 +41,9 @@ void the_tree_gives_the_first_of_all() {
   }
 }
 
-// A process is visited in every window for which it has asked, if after each visit it asks for the next of
-// them; windows are played one at a time or two, by all processes or by two parts of them.
+// The calendar visits a process in every window for which the process has asked. After each visit, the
+// process must ask for the next of them. The test plays windows one at a time or two, by all processes or by
+// two parts of them.
 void the_calendar_misses_nobody() {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed);

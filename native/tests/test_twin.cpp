@@ -1,5 +1,5 @@
-// The twin without Python, under the sanitizers: drawn networks with everything that links, switches and
-// hosts do, in one thread and in several, with the same outcome.
+// The twin without Python, under the sanitizers. The test draws networks with everything that links, switches
+// and hosts do. It plays them in one thread and in several, with the same outcome.
 #include <algorithm>
 #include <bit>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// All ranks of a plan over a network without delay, rate or loss: how fast the walker is by itself, and
-// whether a plan ends at all.
+// All ranks of a plan over a network without delay, rate or loss. This shows how fast the walker is by
+// itself, and whether a plan ends at all.
 #pragma once
 #include <cstdint>
 #include <string>

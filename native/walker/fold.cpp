@@ -107,7 +107,8 @@ void Walker::fold(Fold& fold, Instance& at) {
       break;
     }
   });
-  const std::int32_t first = at.lowest = at.base, last = at.top;
+  // A collective that only sends touches no counter: its top stays behind, and means nothing.
+  const std::int32_t first = at.lowest = at.base, last = std::max(at.top, first - 1);
   fold.exact(at.node, last - first);
   for (std::int32_t step = first; step <= last; ++step) fold.exact(counter(step));
   fold.base(at.base, ~std::uint32_t{0});

@@ -1,10 +1,10 @@
 // The walker: one rank's plan in motion. Pure: advance(now, completions) -> operations.
 //
-// A sleep that ends late does not delay the sleeps after it: they follow from when it was due, so that
+// A sleep that ends late does not delay the sleeps after it. They follow from when it was due, so that
 // lateness is caught up and never adds up. Messages start when they can, which is now.
 //
-// A node becomes ready when its dependencies are done and its release time has come; it starts when its slot
-// is free (lowest row first, over all slots) and ends when its sleep, its message or all steps of its
+// A node becomes ready when its dependencies are done and its release time has come. It starts when its slot
+// is free (lowest row first, over all slots). It ends when its sleep, its message or all steps of its
 // collective are done.
 #pragma once
 #include <array>
@@ -127,8 +127,8 @@ class Walker final : public Fold::Handles {
   // The number of such times after which all steps that it then deals with are alike; 1 or more.
   std::int64_t periods_until_alike(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const;
 
-  // The row of steps that comes again furthest, from the first quarter of what is left on, the shortest of
-  // such rows, and its receives; 0: there is none.
+  // The row of steps that comes again furthest, from the first quarter of what is left on. Of such rows it is
+  // the shortest. `receives`: its steps that are not sends. 0: there is none.
   struct Loop {
     std::int32_t steps = 0, receives = 0;
   };
@@ -184,8 +184,8 @@ class Walker final : public Fold::Handles {
     std::size_t first_send = 0, first_receive = 0;  // into sends_, receives_
     std::size_t first_channel = 0;                  // into channels_, where GPUs take time
     std::int32_t top = -1;                          // highest step that another has counted down
-    // The first step that is not ready; the first that is not ready or still waits; how far the latest shift
-    // moved it; the first step of a handle in the latest fold.
+    // `ready`: the first step that is not ready. `base`: the first that is not ready or still waits.
+    // `shifted`: how far the latest shift moved it. `lowest`: the first step of a handle in the latest fold.
     std::int32_t ready = 0, base = 0, shifted = 0, lowest = 0;
   };
   // A channel of a collective on a GPU. `free`: when it can work on its next send. `left`, `received`: when

@@ -1,5 +1,5 @@
-// A packet socket that sees the IPv4 headers of what comes to the RoCE port: with them the ICRC can be
-// checked in full, whatever the sender's identifications. It needs CAP_NET_RAW.
+// A packet socket that sees the IPv4 headers of what comes to the RoCE port. With them the NIC can check the
+// ICRC in full, whatever the sender's identifications. The socket needs CAP_NET_RAW.
 #pragma once
 #include <cstddef>
 #include <cstdint>

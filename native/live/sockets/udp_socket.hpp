@@ -37,9 +37,9 @@ std::vector<Socket> open_receivers(const IpAddress& address, std::uint16_t port,
 // Makes a bound socket fit for receiving: large buffer, receive offload, the ECN bits of what comes.
 void prepare_receiver(const Socket& receiver, bool v6, bool offload);
 
-// A socket bound to address:port for sending, or to the next free port in 0xC000..0xFFFF unless `exact`, when
-// others of this host may have it too; `port` becomes the one that was bound. Its packets have "don't
-// fragment" set, IP identification 0 (IPv4) and this traffic class.
+// A socket for sending, bound to address:port or to the next free port in 0xC000..0xFFFF. With `exact` it is
+// bound to that port alone, which others of this host may have too. `port` becomes the one that was bound.
+// The socket's packets have "don't fragment" set, IP identification 0 (IPv4) and this traffic class.
 Socket open_sender(const IpAddress& address, std::uint16_t& port, bool exact, std::uint8_t traffic_class,
                    std::string& error);
 

@@ -1,5 +1,5 @@
-// Folds of queue pairs, congestion controls and NIC ports: a state that recurs may be shifted by whole
-// periods, and is then the state that is reached by playing them. Each field that a shift leaves out shows.
+// Folds of queue pairs, congestion controls and NIC ports. A state that recurs may be shifted by whole
+// periods. It is then the state that is reached by playing them. Each field that a shift leaves out shows.
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -12,11 +12,13 @@
 #include "roce/nic_port.hpp"
 #include "roce/queue_pair.hpp"
 #include "tests/check.hpp"
+#include "tests/fold/incomplete.hpp"
 
 using namespace genie;
 using congestion::Control;
 using roce::QueuePair;
 using roce::QueuePairConfig;
+using test::Incomplete;
 
 namespace {
 
@@ -192,70 +194,6 @@ bool play_a_period(const std::vector<World*>& worlds, int warmup, Snapshot& earl
   return false;
 }
 
-// Leaves out what a shift does to one field.
-class Incomplete : public Shift {
- public:
-  Incomplete(const Snapshot& earlier, const Snapshot& later, std::int64_t periods, std::size_t without)
-      : Shift(earlier, later, periods), without_(without), now_(later.now) {}
-  std::size_t fields() const { return at_; }
-  bool means_nothing() const { return means_nothing_; }
-
-  void moment(TimePs& time) override {
-    leave([&] { Shift::moment(time); }, time);
-  }
-  void not_before(TimePs& time, TimePs slack) override {
-    if (at_ == without_ && time <= now_) means_nothing_ = true;
-    leave([&] { Shift::not_before(time, slack); }, time);
-  }
-  void timer(TimePs& time) override {
-    if (at_ == without_) means_nothing_ = true;
-    leave([&] { Shift::timer(time); }, time);
-  }
-  Base base(std::uint64_t value, std::uint64_t mask) override {
-    const Base found = Shift::base(value, mask);
-    if (at_ == without_ && found.after == value) means_nothing_ = true;
-    return at_++ == without_ ? Base{value, value} : found;
-  }
-  std::uint64_t relative(const Base& to, std::uint64_t value, std::uint64_t mask) override {
-    const std::uint64_t moved = Shift::relative(to, value, mask);
-    if (at_ == without_ && moved == value) means_nothing_ = true;
-    return at_++ == without_ ? value : moved;
-  }
-  void total(std::uint64_t& value) override {
-    const std::uint64_t before = value;
-    Shift::total(value);
-    if (at_ == without_ && value == before) means_nothing_ = true;
-    if (at_++ == without_) value = before;
-  }
-  void latest(TimePs& time) override {
-    leave([&] { Shift::latest(time); }, time);
-  }
-  using Fold::either;
-  std::uint64_t either(const Base& to, std::uint64_t value, std::uint64_t mask) override {
-    const std::uint64_t moved = Shift::either(to, value, mask);
-    if (at_ == without_ && moved == value) means_nothing_ = true;
-    return at_++ == without_ ? value : moved;
-  }
-  void replayed(Replayed& part) override {
-    is_replay_ = is_replay_ || at_ == without_;
-    if (at_++ != without_) Shift::replayed(part);
-  }
-  // A controller that has come to its end is not changed by a replay.
-  bool is_replay() const { return is_replay_; }
-
- private:
-  template <class Function>
-  void leave(Function move, TimePs& time) {
-    const TimePs before = time;
-    move();
-    if (at_ == without_ && time == before) means_nothing_ = true;
-    if (at_++ == without_) time = before;
-  }
-  std::size_t without_, at_ = 0;
-  TimePs now_;
-  bool means_nothing_ = false, is_replay_ = false;
-};
-
 bool check_jump(const Case& each, std::int64_t periods) {
   World played(each.config, each.size_bytes), jumped(each.config, each.size_bytes);
   Snapshot earlier, later;
@@ -370,6 +308,9 @@ void check_tape(const Case& each) {
   played->fold(one, {});
   jumped->fold(other, {});
   CHECK_IN(one.found() == other.found(), each.name + ", a tape");
+  // A replayed period can come again as a part of a longer one.
+  CHECK_IN(tape.repeats(end + (kPeriods - 4) * kPeriod, end + kPeriods * kPeriod, 3) == 3,
+           each.name + ", a tape after a jump");
 }
 
 // A word that differs is another state.

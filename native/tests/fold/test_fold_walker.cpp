@@ -1,4 +1,4 @@
-// Fold of a walker: a ring that has come to the same state twice is moved by whole rounds, and ends with the
+// Fold of a walker: a ring that has come to the same state twice is moved by whole rounds. It ends with the
 // records that playing these rounds gives.
 #include <algorithm>
 #include <cstdio>

@@ -27,7 +27,7 @@ void the_shortest_period_is_found() {
     CHECK_EQUAL(finder.shortest().lag, 0u);
     now = add(finder, now, intervals, 4);
     if (lag > 4) finder.add(now += 1000);
-    CHECK(finder.period_of(lag) == lag * 1000 + lag);
+    CHECK(finder.multiple_of(lag).time == lag * 1000 + lag);
   }
 }
 
@@ -60,13 +60,33 @@ void missing_times_do_not_count() {
     finder.add(now += 9);
     finder.add(now += 9);
   }
-  CHECK_EQUAL(finder.period_of(7), TimePs{43});
+  CHECK_EQUAL(finder.multiple_of(7).time, TimePs{43});
   CHECK_EQUAL(finder.count(), std::uint64_t{42});
   finder.skip(1000);
   CHECK_EQUAL(finder.count(), std::uint64_t{1042});
-  CHECK_EQUAL(finder.period_of(65), TimePs{0});
+  CHECK_EQUAL(finder.multiple_of(65).time, TimePs{0});
   finder.clear();
-  CHECK_EQUAL(finder.period_of(7), TimePs{0});
+  CHECK_EQUAL(finder.multiple_of(7).time, TimePs{0});
+}
+
+// Seven loops of two times are equally long, and the eighth is longer. A search that has found nothing asks
+// for a period that shows more often.
+void a_period_that_shows_often_is_the_whole() {
+  PeriodFinder finder(64);
+  std::vector<TimePs> intervals(16, 50);
+  intervals.back() = 70;
+  TimePs now = add(finder, 0, intervals, 3);
+  now = add(finder, now, {50, 50, 50, 50, 50, 50}, 1);
+  CHECK_EQUAL(finder.multiple_of(2, 3).lag, 2u);
+  CHECK_EQUAL(finder.multiple_of(2, 12).lag, 16u);
+  CHECK_EQUAL(finder.multiple_of(2, 12).time, TimePs{820});
+  CHECK_EQUAL(finder.multiple_of(5, 12).lag, 0u);
+  CHECK_EQUAL(finder.shortest(12).lag, 16u);
+  CHECK(finder.shows({16, 820}));
+  CHECK(!finder.shows({16, 800}));
+  CHECK(!finder.shows({0, 0}));
+  finder.add(now + 60);
+  CHECK(!finder.shows({16, 820}));
 }
 
 }  // namespace
@@ -76,5 +96,6 @@ int main() {
   equal_times_are_no_period();
   a_changed_rhythm_is_no_period();
   missing_times_do_not_count();
+  a_period_that_shows_often_is_the_whole();
   return genie::test::check_result("test_period_finder");
 }

@@ -1,5 +1,4 @@
-// The network as the kernel sees it: immutable arrays from simtwin/fabric/topology.py and
-// simtwin/fabric/routing.py.
+// The network as the kernel sees it: made once from simtwin/fabric/specification.py, and immutable.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -54,8 +53,8 @@ struct SourcePorts {
   std::uint16_t first = 0xC000, last = 0xFFFF;  // of a range
 };
 
-// Next links of shortest paths, see simtwin/fabric/routing.py: links to a host are its last_hops,
-// last_hops[last_hop_start[host] ...); elsewhere they are the next hops to the host's group.
+// Next links of shortest paths, see simtwin/fabric/routing.py. Links to a host are its last_hops,
+// last_hops[last_hop_start[host] ...). Elsewhere they are the next hops to the host's group.
 struct Routes {
   std::vector<std::int32_t> group_of_host;
   NextHops hops;
@@ -87,43 +86,51 @@ struct LinkErrors {
   TimePs round_trip = -1;
 };
 
-// A new field has its place in network_of (network_part.cpp) too, and in describe where parts may differ in
-// it.
-struct Network {
-  std::int32_t hosts = 0;  // nodes 0 .. hosts - 1
-  std::int32_t nodes = 0;  // then the switches
-  std::uint32_t frame_overhead_bytes = 0;
-  // Another model's frames: what each has beside its payload, whatever the opcode; 0: as RoCEv2 has it.
-  std::uint32_t data_header_bytes = 0, control_bytes = 0, pause_bytes = 0;
-  TimePs serialisation_unit = 1;  // to which times of serialisation, and between paced packets, are rounded
-  // Directed links; each is the output port of its source.
-  std::vector<std::int32_t> link_source, link_target;
-  std::vector<std::int64_t> link_rate_bps;  // 0: unlimited
-  std::vector<std::int64_t> link_delay_ps;
-  std::vector<std::int64_t> link_buffer_bytes;    // -1: unlimited
+// A new field of the network or its settings has its place in network_of (network_part.cpp) too, and in
+// describe where parts may differ in it.
+
+// Queues before links, the classes in them, and the frames that they hold.
+struct QueueSettings {
   std::vector<EcnProfile> link_ecn;               // of the queues before the link
   std::vector<std::int64_t> link_headroom_bytes;  // at its target, of each lossless class
   std::vector<std::int64_t> shared_bytes;         // by node; 0: no shared buffer
   BufferConfig buffer;
+  std::uint32_t control_class = 0, data_class = 0;
   std::uint8_t strict_classes = 0xFF;  // bit of each; the others share what these leave, by weight
   std::array<std::int64_t, kClasses> weight_bytes{};  // of a turn
-  std::vector<std::int64_t> link_burst_bytes;         // of its token bucket; 0: every packet takes its time
-  std::vector<LinkErrors> link_errors;                // empty: none corrupts, and none retries
-  std::vector<Routes> routes;                         // the first from the beginning
-  std::vector<Change> changes;                        // in the order of time
-  std::vector<Pinned> pinned;
-  bool is_pinned_in_order = false;                                  // by ends; each pair has one path
-  std::vector<std::int64_t> packet_latency_ps, message_latency_ps;  // of hosts
-  TimePs doorbell_latency = 0;      // from a message's posting until a host's port hears of it
-  NicCosts nic;                     // of all hosts
-  TimePs notification_latency = 0;  // from a congestion notification's arrival until it acts
-  bool cut_through = false;         // switches forward what they have the header of
-  bool trims = false;               // and forward the header of what has no room
-  SourcePorts source_ports;
-
-  std::uint32_t control_class = 0, data_class = 0;
   Balance balance = Balance::kPath;
   TimePs flowlet_gap = 0;
+  // Another model's frames: what each has beside its payload, whatever the opcode; 0: as RoCEv2 has it.
+  std::uint32_t data_header_bytes = 0, control_bytes = 0, pause_bytes = 0;
+  TimePs serialisation_unit = 1;  // to which times of serialisation, and between paced packets, are rounded
+};
+
+// Hosts, their NICs, switches and cables.
+struct DeviceSettings {
+  std::vector<std::int64_t> link_burst_bytes;  // of its token bucket; 0: every packet takes its time
+  std::vector<LinkErrors> link_errors;         // empty: none corrupts, and none retries
+  TimePs doorbell_latency = 0;                 // from a message's posting until a host's port hears of it
+  TimePs notification_latency = 0;             // from a congestion notification's arrival until it acts
+  NicCosts nic;                                // of all hosts
+  bool cut_through = false;                    // switches forward what they have the header of
+  bool trims = false;                          // and forward the header of what has no room
+  SourcePorts source_ports;
+};
+
+struct Network : QueueSettings, DeviceSettings {
+  std::int32_t hosts = 0;  // nodes 0 .. hosts - 1
+  std::int32_t nodes = 0;  // then the switches
+  std::uint32_t frame_overhead_bytes = 0;
+  // Directed links; each is the output port of its source.
+  std::vector<std::int32_t> link_source, link_target;
+  std::vector<std::int64_t> link_rate_bps;  // 0: unlimited
+  std::vector<std::int64_t> link_delay_ps;
+  std::vector<std::int64_t> link_buffer_bytes;                      // -1: unlimited
+  std::vector<std::int64_t> packet_latency_ps, message_latency_ps;  // of hosts
+  std::vector<Routes> routes;                                       // the first from the beginning
+  std::vector<Change> changes;                                      // in the order of time
+  std::vector<Pinned> pinned;
+  bool is_pinned_in_order = false;  // by ends; each pair has one path
 
   // By which a packet for a host may leave a node, fn(link).
   template <class Function>
@@ -148,6 +155,10 @@ struct Network {
     if (link_target.size() != count || link_rate_bps.size() != count || link_delay_ps.size() != count ||
         link_buffer_bytes.size() != count)
       return "the network's link columns differ in length";
+    if (link_ecn.size() != count || link_headroom_bytes.size() != count || link_burst_bytes.size() != count)
+      return "the settings of the network's links differ in length";
+    if (shared_bytes.size() != static_cast<std::size_t>(nodes))
+      return "the network's shared buffers differ in length from its nodes";
     if (packet_latency_ps.size() != static_cast<std::size_t>(hosts) ||
         message_latency_ps.size() != static_cast<std::size_t>(hosts))
       return "the network's host columns differ in length";
@@ -162,12 +173,22 @@ struct Network {
     for (const LinkErrors& errors : link_errors) {
       if (errors.chance < 0 || errors.chance > 0.5) return "a link corrupts more than half of its frames";
     }
+    if (routes.empty()) return "the network has no routes";
+    if (!nic.on_link.empty() && nic.on_link.size() != count)
+      return "the network's ports of NICs differ in length from its links";
     for (const Routes& by : routes) {
       if (std::string problem = check(by); !problem.empty()) return problem;
     }
     for (const Change& change : changes) {
       const std::size_t most = change.kind == Change::Kind::kRoutes ? routes.size() : count;
       if (change.time < 0 || change.number >= most) return "a change names no link and no routes";
+    }
+    if (!std::ranges::is_sorted(changes, {}, &Change::time)) return "changes are not in the order of time";
+    for (const Pinned& path : pinned) {
+      if (path.from < 0 || path.from >= hosts || path.to < 0 || path.to >= hosts)
+        return "a pinned path has no such host";
+      if (path.links.empty() || std::ranges::any_of(path.links, [&](auto link) { return link >= count; }))
+        return "a pinned path has no such link";
     }
     return "";
   }

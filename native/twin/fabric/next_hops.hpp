@@ -1,6 +1,6 @@
-// Links by which nodes send to groups of hosts. A node treats most groups as the group before: only where its
-// links change is a run of groups kept, so that a table grows with what is unlike, not with nodes times
-// groups.
+// Next hops: the links by which nodes send to groups of hosts. A node treats most groups as the group before.
+// So a run of groups is kept only where the node's links change. A table thus grows with what is unlike, not
+// with nodes times groups.
 #pragma once
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,6 @@
-// The time that a host's NIC takes beside its port's: for messages of a queue pair, for what it reads from
-// memory over PCIe, and for packets. All hosts have the same; without any, everything here is 0.
+// The time that a host's NIC takes beside its port's. The NIC takes time for messages of a queue pair, for
+// what it reads from memory over PCIe, and for packets. All hosts have the same costs. Without any,
+// everything here is 0.
 #pragma once
 #include <algorithm>
 #include <cstdint>

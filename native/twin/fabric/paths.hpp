@@ -30,8 +30,8 @@ std::vector<std::uint16_t> sprayed_ports(const SourcePorts& ports, std::uint64_t
 // `place`: among the source ports of a sprayed queue pair.
 const Pinned* pinned_path(const Network& network, std::int32_t from, std::int32_t to, std::int32_t place = 0);
 
-// The place of a UDP source port among those of a sprayed queue pair, and the link of the host's port, which
-// sends the packets of all of them.
+// The place of a UDP source port among those of a sprayed queue pair, and the link of the host's port. That
+// port sends the packets of all these source ports.
 struct SprayedPlace {
   static constexpr std::uint32_t kAnyLink = ~std::uint32_t{0};
   std::int32_t place = 0;

@@ -83,7 +83,7 @@ class Hosts {
   }
   // Queue pairs go by the routes that hold from now on.
   void reroute(Processes& processes, TimePs now);
-  // Links that are down on the ways of a queue pair that gave up, each cable once, added to `dead`.
+  // Links that are down on the paths of a queue pair that gave up, each cable once, added to `dead`.
   void add_dead_links(std::uint32_t queue_pair, std::vector<std::uint32_t>& dead) const;
 
   // True where their state can be folded.

@@ -1,5 +1,5 @@
-// NIC ports of hosts under the virtual clock: which queue pairs send by a port, how long a packet keeps it,
-// and when it has its next event.
+// NIC ports of hosts under the virtual clock. They say which queue pairs send by a port, how long a packet
+// keeps it, and when it has its next event.
 #pragma once
 #include <algorithm>
 #include <cassert>

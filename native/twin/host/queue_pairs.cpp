@@ -82,7 +82,8 @@ bool QueuePairs::reroute_one(std::uint32_t id, const RankDriver& ranks, Nics& ni
   return true;
 }
 
-// A sprayed queue pair's source ports go their own ways, all from the host's port that its route begins with.
+// A sprayed queue pair's source ports have paths of their own, all from the host's port that its route begins
+// with.
 void QueuePairs::set_sprayed_routes(const HostQueuePair& own, const RankDriver& ranks, Links& links) {
   std::vector<std::uint32_t> path;
   for (std::uint32_t place = 0; place < config_.spray; ++place) {

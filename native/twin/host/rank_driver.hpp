@@ -1,5 +1,5 @@
-// Walkers of all ranks under the virtual clock: completions go to them, and what they ask for goes out, each
-// after the latencies of its host.
+// Walkers of all ranks under the virtual clock. Completions go to the walkers, and what the walkers ask for
+// goes out. Each goes after the latencies of its host.
 #pragma once
 #include <cassert>
 #include <cstdint>
@@ -106,10 +106,10 @@ class RankDriver {
   }
   std::vector<TimePs> take_seen() { return std::exchange(seen_, {}); }
 
-  // `messages` does what ranks ask for:
-  //   void post(process, rank, operation)   a rank sends a message
-  //   void send(process, queue_pair)        the time of send_at has come
-  //   void notify(process, queue_pair)      the time of notify_at has come
+  // `messages` does what ranks ask for.
+  //   void post(process, rank, operation)   A rank sends a message.
+  //   void send(process, queue_pair)        The time of send_at has come.
+  //   void notify(process, queue_pair)      The time of notify_at has come.
   template <class Messages>
   void begin(Process& process, std::int32_t rank, Messages& messages) {
     process.operations.clear();

@@ -1,6 +1,6 @@
 // Time-series sampling: what links and pairs of ranks have come to at instants that the caller names. Nothing
-// counts for it while packets move: it reads the counters that there are, when all have come to an instant,
-// and keeps what is new.
+// counts for the sampler while packets move. When all have come to an instant, the sampler reads the counters
+// that there are and keeps what is new.
 #pragma once
 #include <cstdint>
 #include <utility>

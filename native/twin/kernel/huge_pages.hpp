@@ -1,5 +1,5 @@
-// Large arrays in huge pages, where the kernel gives them when asked (Linux's transparent huge pages): what
-// is touched in no order costs a walk through page tables less each time.
+// Large arrays in huge pages, where the kernel gives them when asked (Linux's transparent huge pages). Memory
+// that is touched in no order then costs a walk through page tables less each time.
 #pragma once
 #include <cstddef>
 

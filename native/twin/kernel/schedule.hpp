@@ -1,8 +1,8 @@
-// All events of the twin. A logical process is a part of the network, a host or a switch as a rule, whose
-// events happen in the order of (time, source); processes hear of each other only by packets, which take
-// `lookahead` at least. So each may go through a window of that length on its own, in any order or at once:
-// what it sends arrives after the window's end (Chandy and Misra, 1979; the windows are those of Lubachevsky,
-// 1989).
+// All events of the twin. A logical process is a part of the network, a host or a switch as a rule. Its
+// events happen in the order of (time, source). Processes hear of each other only by packets, which take
+// `lookahead` at least. So each process may go through a window of that length on its own, in any order or at
+// once. The packets that it sends arrive after the window's end (Chandy and Misra, 1979). The windows are
+// those of Lubachevsky, 1989.
 #pragma once
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-// Events by time, those of one time together and in the order in which they came: where many happen at once,
+// Events by time. Those of one time are together, in the order in which they came. Where many happen at once,
 // as in collectives, each costs little more than its place in a list.
 #pragma once
 #include <algorithm>

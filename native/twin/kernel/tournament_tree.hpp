@@ -1,7 +1,7 @@
-// The next event of each of a few sources, and which of them is first: a tournament of times, in which
-// sources with lower numbers win ties. Setting a time costs one comparison a round; a round has half the
-// players of the one before. The sources whose times change all the time have a tournament of their own, so
-// that the many others cost them no rounds.
+// Tournament tree: the next event of each of a few sources, and which of them is first. It is a tournament of
+// times, in which sources with lower numbers win ties. Setting a time costs one comparison a round. A round
+// has half the players of the one before. The sources whose times change all the time have a tournament of
+// their own. The many others thus cost them no rounds.
 #pragma once
 #include <algorithm>
 #include <bit>

@@ -74,8 +74,8 @@ class Circuits {
     TimePs idle_since = 0;
   };
 
-  // Those that wait for hosts that have more room than before, in the order in which they were wanted; those
-  // that find none wait on and let others past.
+  // Looks at circuits that wait for hosts that have more room than before, in the order in which they were
+  // wanted. Circuits that find no room wait on and let others past.
   template <class Granted>
   void look(TimePs now, Granted granted) {
     while (!freed_.empty()) {

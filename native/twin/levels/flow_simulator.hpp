@@ -1,9 +1,10 @@
 // The flow level: messages are fluid that shares the links of its path. One thread; the walkers, paths and
 // latencies are the packet level's.
 //
-// A queue pair sends one message after the other. Its rate is what `FlowSharing` gives it; a message has
-// arrived when its last byte has left and the path's latency has passed: delays, and the last packet's times
-// of serialisation on all links but the slowest. Nothing queues, is marked, paused or lost.
+// A queue pair sends one message after the other. Its rate is what `FlowSharing` gives it. A message has
+// arrived when its last byte has left and the path's latency has passed. The latency is made of delays, and
+// of the last packet's times of serialisation on all links but the slowest. Nothing queues, is marked, paused
+// or lost.
 #pragma once
 #include <cstdint>
 #include <deque>

@@ -80,9 +80,9 @@ void InputOrder::take_later(TimePs now) {
     services_[input_of(turn)] = {now, ++order, is_known ? 0 : make_mark()};
 }
 
-// Among the packets of one instant that a rate has let go; those of one meeting keep their order. Only where
-// a link takes no time, or a token bucket none, do several of one input come at one instant, and then of
-// other connections.
+// Draws turns among the packets of one instant that a rate has let go. Those of one meeting keep their order.
+// Several of one input come at one instant only where a link takes no time, or a token bucket none. They are
+// then of different connections.
 [[gnu::noinline]] void InputOrder::draw_turns(ArrivalBatch& batch, std::size_t first, std::size_t end,
                                               std::uint64_t number_mask, std::uint64_t seed) {
   std::uint64_t* const keys = batch.keys.data();

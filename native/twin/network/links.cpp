@@ -236,8 +236,8 @@ TimePs Links::finish(std::uint32_t process, TimePs end) {
   return next;
 }
 
-// A ring that a queue of long ago has made much too large gets less: packets walk through all of it, and what
-// is small stays in the cache.
+// A ring that a queue of long ago has made much too large gets less room. Packets walk through all of a ring,
+// and what is small stays in the cache.
 void Links::trim_rings(Port& port) {
   for (PriorityQueue& queue : port.queues) {
     if (queue.capacity > RingArena::kLeast && queue.flying <= queue.capacity / 8) fit(port, queue);
@@ -300,9 +300,10 @@ std::uint32_t Links::choose(Packet& packet, std::uint32_t ingress, TimePs now) {
   });
 }
 
-// A switch may send on what it has only the header of if it never runs dry: no port that it sends by may be
-// faster than the link it came by, neither as it is built, which the windows' length rests on, nor now, and
-// none has a token bucket, from which a packet leaves at once.
+// Cut-through: a switch may send on a packet of which it has only the header if it never runs dry. No port
+// that it sends by may be faster than the link that the packet came by. This holds for the rates as built, on
+// which the windows' length rests, and for the rates now. No such port may have a token bucket, from which a
+// packet leaves at once.
 void Links::set_cut_through(std::uint32_t number) {
   Port& port = ports_[number];
   port.clear(Port::kCutThrough);

@@ -1,16 +1,16 @@
 // All links of the network with their queues: what a packet meets between two hosts.
 //
 // A directed link is the output port of its source. Packets of a class (data, control, pause frames) lie in
-// one ring: first those on the wire, by arrival, then those that wait; to start is to move on the line
-// between. A packet that finds its port free starts at once. Nothing else happens when a waiting packet
-// starts than that it leaves the switch's buffer: starts are therefore worked out late, in order, whenever an
-// arrival or a pause looks at the port, at the latest at the end of a window, and cost no event of their own.
-// Arrivals at an instant come before starts.
+// one ring. First come those on the wire, by arrival, then those that wait. A start moves the line between
+// the two. A packet that finds its port free starts at once. When a waiting packet starts, nothing else
+// happens than that it leaves the switch's buffer. Starts are therefore worked out late, in order, whenever
+// an arrival or a pause looks at the port. They are worked out at the latest at the end of a window, and cost
+// no event of their own. Arrivals at an instant come before starts.
 //
-// Two kinds of ports have events for starts: links inside a process, whose packets may arrive in
-// the same window, and ports of a switch that pauses a sender. Thresholds of a shared buffer first use upper
-// bounds (what has left but has not been worked out still counts); when these reach a threshold, all ports of
-// the switch are worked out.
+// Two kinds of ports have events for starts. One is links inside a process, whose packets may arrive in the
+// same window. The other is ports of a switch that pauses a sender. Thresholds of a shared buffer first use
+// upper bounds (what has left but has not been worked out still counts). When these reach a threshold, all
+// ports of the switch are worked out.
 #pragma once
 #include <algorithm>
 #include <cassert>
@@ -98,10 +98,10 @@ class Links {
     host_of_connection_ = std::move(host_of_connection);
   }
 
-  // An arrival, which is event `at` of its process's tree. The sink has, for hosts:
-  //   void received(packet)   a packet has come
-  //   void coming(packet)     the next one will be this
-  //   void resumed(link)      a port that was paused may send again
+  // An arrival, which is event `at` of its process's tree. For hosts, the sink has these functions.
+  //   void received(packet)   A packet has come.
+  //   void coming(packet)     The next packet will be this one.
+  //   void resumed(link)      A port that was paused may send again.
   template <class Sink>
   [[gnu::always_inline]] inline void arrive(std::uint32_t number, TimePs now, TournamentTree& tree,
                                             std::uint32_t at, Sink& sink) {
@@ -141,8 +141,8 @@ class Links {
   const Routes& routes() const { return *routes_; }
 
   LinkCounters totals(std::uint32_t link) const;
-  // The same at `now`, to which all have come, but of what is being sent only what has been sent by then,
-  // with pauses that go on, and of the longest queue the one since it was asked last.
+  // The same at `now`, to which all have come. Of what is being sent, only what has been sent by then counts.
+  // Pauses that go on count. The longest queue is the one since the counters were last asked for.
   LinkCounters look(std::uint32_t link, TimePs now);
   std::int64_t rate_bps(std::uint32_t link) const { return ports_[link].rate_bps; }
   TimePs delay_ps(std::uint32_t link) const { return ports_[link].delay; }

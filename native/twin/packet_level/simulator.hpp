@@ -51,8 +51,8 @@ class Simulator {
 
   // Starts all walkers at time 0.
   void start();
-  // Handles about `events` of the events before `until`; false when none of these are left, so that all have
-  // come to that time, or something failed.
+  // Handles about `events` of the events before `until`. False when none of these are left, so that all have
+  // come to that time, when something failed, or after abandon().
   bool run(std::uint64_t events, TimePs until = kNever);
   // No events are left at all, or something failed.
   bool over() const { return over_ || failed_ || abandoned_; }
@@ -67,9 +67,9 @@ class Simulator {
   // True where its state can be folded now: all have come to `now`.
   bool can_fold() const { return hosts_.can_fold(); }
   void fold(Fold& fold);
-  void fold_rank(Fold& fold, std::int32_t rank) {
+  void fold_ranks(Fold& fold, const std::vector<std::int32_t>& ranks) {
     PacketBases bases;
-    hosts_.fold_rank(fold, rank, bases);
+    for (const std::int32_t rank : ranks) hosts_.fold_rank(fold, rank, bases);
   }
   // The reason why its state cannot be advanced by an estimate; "" where it can.
   std::string unadvanceable() const;
@@ -104,7 +104,7 @@ class Simulator {
   double share_done();
   // Failures, or what ranks wait for, one line each; empty when all is done.
   std::vector<std::string> problems() const;
-  // Links that are down on the ways of connections that gave up.
+  // Links that are down on the paths of connections that gave up.
   std::vector<std::uint32_t> dead_links() const;
 
   TimePs now() const;

@@ -25,8 +25,8 @@ void Simulator::divide() {
   }
 }
 
-// The thread of each process: hosts in order, in parts of equal size, as most of their traffic stays near; a
-// switch goes with most of what it is cabled to, or where there is least.
+// The thread of each process. Hosts go to threads in order, in parts of equal size, as most of their traffic
+// stays near. A switch goes with most of what it is cabled to, or to the thread that has least.
 std::vector<std::uint32_t> Simulator::share_out() const {
   const auto hosts = static_cast<std::uint32_t>(network_->hosts);
   const auto threads = std::clamp<std::uint32_t>(threads_, 1, std::max(1u, processes_.count()));

@@ -1,5 +1,6 @@
-// Order of the classes of a port: strict classes from the highest, then weighted ones in turn by deficit
-// round robin (Shreedhar and Varghese, SIGCOMM 1995), whose quantum is proportional to the weight. Pure.
+// Order of the classes of a port. Strict classes go first, from the highest. Weighted classes then take turns
+// by deficit round robin (Shreedhar and Varghese, SIGCOMM 1995), whose quantum is proportional to the weight.
+// Pure.
 #pragma once
 #include <array>
 #include <bit>

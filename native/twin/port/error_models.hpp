@@ -59,8 +59,8 @@ class ErrorModels {
   // When the port is free of its last frame, replays included; how long one sending of it takes.
   TimePs busy_until(std::uint32_t link) const { return states_[link].until; }
   TimePs sending_time(std::uint32_t link) const { return states_[link].time; }
-  // When a frame may go at `now` or later that has no part in retries, while the port would send what is
-  // going to be discarded; kNever: the port does not.
+  // When a frame that has no part in retries may go, at `now` or later. The port would then send what is
+  // going to be discarded. kNever: the port does not.
   TimePs discarded_at(std::uint32_t link, TimePs now) const {
     const State& state = states_[link];
     const TimePs at = std::max(now, state.first);

@@ -8,8 +8,8 @@
 
 namespace genie::twin {
 
-// Packets leave at once while it has tokens, and at the rate on average, as Linux's tbf has it; by the
-// generic cell rate algorithm (ITU-T I.371), in time: `due` is when the bucket is full again.
+// Token bucket: packets leave at once while it has tokens, and at the rate on average, as Linux's tbf has it.
+// It is the generic cell rate algorithm (ITU-T I.371), in time. `due` is when the bucket is full again.
 struct TokenBucket {
   TimePs burst = 0, due = 0;
   // When a packet that takes `time` at the rate may leave, not before `at`.

@@ -27,8 +27,15 @@ bool is_at_rest(roce::QueuePair& own, const roce::QueuePairConfig& config, TimeP
          at.replayed.empty() && std::ranges::equal(at.either, before.either, is_same);
 }
 
-// `is_over`: all nodes have ended, so that nothing is under way.
-std::string refusal_of(Simulator& simulator, const roce::QueuePairConfig& config, bool is_over) {
+bool all_at_rest(Simulator& simulator, const roce::QueuePairConfig& config) {
+  QueuePairs& queue_pairs = simulator.hosts().queue_pairs();
+  for (std::uint32_t id = 0; id < queue_pairs.size(); ++id) {
+    if (!is_at_rest(queue_pairs[id].queue_pair, config, simulator.now())) return false;
+  }
+  return true;
+}
+
+std::string refusal_of(Simulator& simulator) {
   if (simulator.is_failed()) return "it fails";
   Links& links = simulator.links();
   if (simulator.hosts().ranks().has_tie()) return "a start and a packet come together";
@@ -40,11 +47,6 @@ std::string refusal_of(Simulator& simulator, const roce::QueuePairConfig& config
     if (!links.is_empty(link) || links.has_drawn_mark(link) || counters.dropped > 0 || counters.marked > 0 ||
         counters.trimmed > 0 || counters.pauses > 0 || counters.replays > 0)
       return "its links mark, pause or lose packets";
-  }
-  QueuePairs& queue_pairs = simulator.hosts().queue_pairs();
-  for (std::uint32_t id = 0; is_over && id < queue_pairs.size(); ++id) {
-    if (!is_at_rest(queue_pairs[id].queue_pair, config, simulator.now()))
-      return "it leaves queue pairs in another state";
   }
   return "";
 }
@@ -156,7 +158,11 @@ Episode play_apart(const Network& part, const roce::QueuePairConfig& config, con
   Episode episode;
   episode.is_over = simulator.done();
   episode.last = simulator.now();
-  episode.refusal = refusal_of(simulator, paced, episode.is_over);
+  episode.refusal = refusal_of(simulator);
+  episode.is_at_rest = all_at_rest(simulator, paced);
+  // All nodes have ended, so that nothing is under way.
+  if (episode.refusal.empty() && episode.is_over && !episode.is_at_rest)
+    episode.refusal = "it leaves queue pairs in another state";
   episode.data_packets = simulator.data_packets();
   episode.played_packets = episode.data_packets - recurrence.report().packets;
   if (!episode.refusal.empty()) return episode;

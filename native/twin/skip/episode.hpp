@@ -39,6 +39,7 @@ struct Episode {
 
   std::string refusal;                               // why it cannot stand for others; empty: it can
   bool is_over = false;                              // nothing of it is left
+  bool is_at_rest = false;                           // its queue pairs are as before their first packets
   TimePs last = 0;                                   // when anything happened
   std::vector<std::vector<Node>> nodes;              // by rank, then by row
   std::vector<std::vector<std::int32_t>> end_order;  // by rank: rows

@@ -255,10 +255,12 @@ void Episodes::forecast(Component& component, TimePs now) {
   component.until = 0;
   for (std::size_t at = 0; at < place.cables.size(); ++at) {
     Claim& own = claims_[place.cables[at]];
-    const TimePs until = is_whole ? component.first + episode.cable_rests[at] : kNever;
+    const TimePs until = episode.is_at_rest ? component.first + episode.cable_rests[at] : kNever;
     component.until = std::max(component.until, until);
     if (own.component == &component && own.serial == component.serial) own.until = until;
   }
+  if (!is_whole) component.until = kNever;
+  for (Act* act : acts) act->is_released |= episode.is_at_rest;
   if (is_whole) ends_.push({component.until, &component, component.serial});
 }
 

@@ -207,6 +207,11 @@ void Episodes::begin(const RankStart& start) {
   Act::Member& member = act->members[own];
   assert(member.node < 0);
   join(*act, act->place->cables_of[own], start.time);
+  // Members that wait may send now, so that their cables are in use again.
+  const bool is_released = std::exchange(act->is_released, false);
+  for (std::size_t other = 0; other < act->members.size() && is_released; ++other) {
+    if (act->members[other].node >= 0) join(*act, act->place->cables_of[other], start.time);
+  }
   member.node = row_of(start.operation);
   member.start = start.time;
   member.is_by_timer = start.is_by_timer;

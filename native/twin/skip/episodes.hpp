@@ -64,6 +64,7 @@ class Episodes final : public Simulator::Listener {
     Operation operation;       // of a message
     std::int32_t sender = -1;  // of a message
     std::size_t begun = 0;     // members that have
+    bool is_released = false;  // cables of those are free again once they rest
     struct Member {
       std::int32_t node = -1;  // -1: it has not begun, or receives a message
       TimePs start = kNever, end = kNever;

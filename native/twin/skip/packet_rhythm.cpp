@@ -4,14 +4,14 @@
 
 namespace genie::twin {
 
-PeriodFinder::Period PacketRhythm::look() {
+PeriodFinder::Period PacketRhythm::look(std::uint32_t times) {
   Hosts& hosts = simulator_.hosts();
   if (is_over()) stop();
   if (queue_pair_ == Hosts::kNone) choose();
   if (queue_pair_ == Hosts::kNone) return {};
   left_ = hosts.queue_pairs()[queue_pair_].queue_pair.message_left();
   for (const TimePs time : hosts.take_departures()) finder_.add(time);
-  return finder_.shortest();
+  return finder_.shortest(times);
 }
 
 bool PacketRhythm::is_over() const {

@@ -13,7 +13,7 @@ class PacketRhythm {
 
   // The shortest period of the packets that have left since the last call. Watches the queue pair with the
   // longest message under way.
-  PeriodFinder::Period look();
+  PeriodFinder::Period look(std::uint32_t times);
   // True once the message that was watched is nearly over.
   bool is_over() const;
   // The rank whose packets are watched; -1: none.

@@ -15,6 +15,7 @@ class PeriodFinder {
     std::uint32_t lag = 0;  // times in a period; 0: there is none
     TimePs time = 0;
   };
+  static constexpr std::uint32_t kLeast = 3;
 
   // `lag_max`: of a period.
   explicit PeriodFinder(std::uint32_t lag_max)
@@ -41,23 +42,31 @@ class PeriodFinder {
     for (std::uint64_t at = 0; at < std::min<std::uint64_t>(count, lag_max_); ++at) push(kUnknown);
     next_ += count - std::min<std::uint64_t>(count, lag_max_);
   }
-  // The shortest period that the latest times show twice.
-  Period shortest() const {
-    for (std::uint32_t lag = 1; lag <= lag_max_; ++lag) {
-      if (apart_[lag - 1] > 0 && same_[lag - 1] >= std::max(lag, kLeast)) return {lag, apart_[lag - 1]};
-    }
-    return {};
+  // The shortest period that the latest times show twice, and at least so many times in a row.
+  Period shortest(std::uint32_t times = kLeast) const { return shortest_of(1, 0, times); }
+  // The shortest period of `lag` times, or of a multiple of them. At least so many times in a row show it,
+  // and of a multiple all but the first `lag`.
+  Period multiple_of(std::uint32_t lag, std::uint32_t times = kLeast) const {
+    return lag == 0 ? Period{} : shortest_of(lag, lag, times);
   }
-  // The period of so many times; 0: the latest times show none.
-  TimePs period_of(std::uint32_t lag) const {
-    return lag > 0 && lag <= lag_max_ && same_[lag - 1] >= kLeast ? apart_[lag - 1] : 0;
+  // The latest time does not tell against it.
+  bool shows(const Period& period) const {
+    return period.lag > 0 && period.lag <= lag_max_ && apart_[period.lag - 1] == period.time;
   }
   std::uint64_t count() const { return next_; }
   void clear() { *this = PeriodFinder(lag_max_); }
 
  private:
   static constexpr TimePs kUnknown = -1;
-  static constexpr std::uint32_t kLeast = 3;
+
+  // Among the multiples of `step`, which all but `first` of their times must show.
+  Period shortest_of(std::uint32_t step, std::uint32_t first, std::uint32_t times) const {
+    for (std::uint32_t lag = step; lag <= lag_max_; lag += step) {
+      if (apart_[lag - 1] > 0 && same_[lag - 1] >= std::max(lag - first, times))
+        return {lag, apart_[lag - 1]};
+    }
+    return {};
+  }
 
   // The latest come first, in the second half of the memory or before it.
   void push(TimePs time) {

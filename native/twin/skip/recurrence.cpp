@@ -15,10 +15,11 @@ constexpr std::uint64_t kFirstCredit = 1 << 20;  // words
 // Cost of bringing all hosts to one instant, in words for each rank, and of a word of one rank's state.
 constexpr std::uint64_t kStopWordsPerRank = 256, kRankWordCost = 2;
 constexpr std::uint64_t kFreeLooks = 8;
-constexpr std::uint32_t kLooksMax = 64, kRankLooksMax = 200;  // of one search
-constexpr std::uint64_t kPostponedMost = 1 << 16;             // periods
-constexpr std::uint32_t kWaitsMost = 3;                       // for steps that are alike, in one search
-constexpr std::uint64_t kPatience = 2;  // slices without a message before packets are watched
+constexpr std::uint32_t kLooksFirst = 16;  // at all, before others are looked at alone
+constexpr std::uint32_t kLooksMax = 64, kRankLooksMax = 64, kNarrowLooksFirst = 16, kMoreLooksMax = 200;
+constexpr std::uint64_t kPostponedMost = 1 << 16;  // periods
+constexpr std::uint32_t kWaitsMost = 6;            // for steps that are alike, in one search
+constexpr std::uint64_t kPatience = 2;             // slices without a message before packets are watched
 constexpr std::uint64_t kIdleFirst = 1 << 19, kIdleMost = 1 << 25;  // events
 
 // Rings take as many rounds as they have ranks, with a few messages in each.
@@ -27,7 +28,7 @@ std::uint32_t lag_max(std::size_t ranks) {
   return static_cast<std::uint32_t>(std::clamp(ranks * kEach, kLeast, kMost));
 }
 
-// Two periods are small multiples of a third. Messages that come by several ways show now one, now another.
+// Two periods are small multiples of a third. Messages that come by several paths show now one, now another.
 bool are_alike(TimePs one, TimePs other) {
   constexpr TimePs kMultipleMost = 16;
   return std::gcd(one, other) * kMultipleMost >= std::max(one, other);
@@ -140,28 +141,35 @@ void Recurrence::find_loop() {
 
 void Recurrence::watch_loops() {
   find_loop();
+  if (!long_.is_over() && !finder_.shows({long_.lag, long_.seen_period})) leave(long_);
   if (loop_.receives == 0 || !long_.is_over() || !can_afford(Kind::kLoops)) return;
-  const TimePs period = finder_.period_of(static_cast<std::uint32_t>(loop_.receives));
-  if (period == 0) return;
+  const PeriodFinder::Period seen =
+      finder_.multiple_of(static_cast<std::uint32_t>(loop_.receives), times(Kind::kLoops));
+  if (seen.lag == 0) return;
   const TimePs next = std::max(simulator_.now() + 1, simulator_.next());
   long_ = {.kind = Kind::kLoops,
-           .seen_period = period,
-           .period = period,
+           .seen_period = seen.time,
+           .lag = seen.lag,
+           .period = seen.time,
            .next_look = next,
-           .events = simulator_.events()};
-  if (loop_reference_ && loop_reference_->snapshot.now + period > next) {
-    long_.next_look = loop_reference_->snapshot.now + period;
+           .group = {.rank = watched_},
+           .events = simulator_.events(),
+           .first_period = seen.time};
+  if (loop_reference_ && loop_reference_->snapshot.now + seen.time > next) {
+    long_.next_look = loop_reference_->snapshot.now + seen.time;
     long_.reference = std::move(loop_reference_);
   }
   loop_reference_.reset();
 }
 
 void Recurrence::watch_rounds() {
-  const PeriodFinder::Period seen = finder_.shortest();
+  const PeriodFinder::Period seen = finder_.shortest(times(Kind::kRounds));
   if (!short_.is_over() && (short_.kind != Kind::kRounds || !are_alike(seen.time, short_.seen_period)))
-    short_ = {};  // the rhythm has changed
-  if (seen.lag == 0 || static_cast<std::int32_t>(seen.lag) == loop_.receives || !short_.is_over() ||
-      finder_.count() < rounds_from_ || !can_afford(Kind::kRounds))
+    leave(short_);
+  const bool is_loop = static_cast<std::int32_t>(seen.lag) == loop_.receives ||
+                       (!long_.is_over() && seen.time == long_.seen_period);
+  if (seen.lag == 0 || is_loop || !short_.is_over() || finder_.count() < rounds_from_ ||
+      !can_afford(Kind::kRounds))
     return;
   begin_short(Kind::kRounds, seen.time, watched_);
 }
@@ -169,13 +177,15 @@ void Recurrence::watch_rounds() {
 // No message has come for a while.
 void Recurrence::watch_packets() {
   const bool is_of_packets = !short_.is_over() && short_.kind == Kind::kPackets;
-  if (!short_.is_over() && !is_of_packets) return;
+  // Rounds that are so long wait, where packets recur.
+  if (!short_.is_over() && !is_of_packets && failures(Kind::kPackets) > 0) return;
   if (is_of_packets && rhythm_.is_over()) short_ = {};
   if (short_.is_over() && !can_afford(Kind::kPackets)) return;
-  const PeriodFinder::Period seen = rhythm_.look();
+  const PeriodFinder::Period seen = rhythm_.look(times(Kind::kPackets));
   if (seen.lag == 0) return;
   // Packets between two acknowledgements are equally far apart too: the longer period is that of all.
-  if (!short_.is_over() && (seen.time <= short_.seen_period || are_alike(seen.time, short_.seen_period)))
+  if (is_of_packets && !short_.is_over() &&
+      (seen.time <= short_.seen_period || are_alike(seen.time, short_.seen_period)))
     return;
   begin_short(Kind::kPackets, seen.time, rhythm_.rank());
 }
@@ -184,24 +194,44 @@ void Recurrence::begin_short(Kind kind, TimePs period, std::int32_t rank) {
   assert(period > 0);
   const Known& known = known_[static_cast<std::size_t>(kind)];
   const bool is_known = period == known.seen_period;
+  const TimePs every = is_known ? known.whole_period : period;
   short_ = {.kind = kind,
             .seen_period = period,
-            .period = is_known ? known.whole_period : period,
+            .period = every,
             .next_look = std::max(simulator_.now() + 1, simulator_.next()),
-            .rank = is_known ? -1 : rank,
-            .events = simulator_.events()};
+            .group = {.rank = rank, .count = is_known ? 0u : 1u},
+            .events = simulator_.events(),
+            .first_period = every};
 }
 
 bool Recurrence::can_afford(Kind kind) const {
   const std::uint32_t failures =
-      std::min(failures_[static_cast<std::size_t>(kind)], kind == Kind::kPackets ? 2u : 6u);
-  const std::uint64_t least = std::max(state_words_ * 2, rank_cost_ * 16) << failures;
+      std::min(failures_[static_cast<std::size_t>(kind)], kind == Kind::kPackets ? 2u : 4u);
+  const bool looks_at_all = kind == Kind::kLoops;
+  const std::uint64_t one = std::max(state_words_ * 2, looks_at_all ? 0 : rank_cost_ * 16);
+  // Loops skip more than rounds: their search is not starved.
+  const std::uint64_t for_loops = kind == Kind::kRounds && loop_.receives > 0 ? state_words_ * 2 : 0;
+  const std::uint64_t least = (one << failures) + for_loops;
   return report_.snapshots < kFreeLooks ? credit_ >= rank_cost_ << failures : credit_ >= least;
+}
+
+// A period must show so many times in a row: twice as often after each search that has found nothing.
+std::uint32_t Recurrence::times(Kind kind) const {
+  constexpr std::uint32_t kDoublingsMost = 6, kPackets = 40;  // beside acknowledgements of 16 packets
+  const std::uint32_t failures = failures_[static_cast<std::size_t>(kind)];
+  return (kind == Kind::kPackets ? kPackets : PeriodFinder::kLeast) << std::min(failures, kDoublingsMost);
 }
 
 void Recurrence::end(Search& search, bool is_found) {
   failures(search.kind) = is_found ? 0 : failures(search.kind) + 1;
   if (search.kind == Kind::kPackets) rhythm_.stop();
+  search = {};
+}
+
+// The rhythm has changed. That it has taken a while to show is a failure of the search.
+void Recurrence::leave(Search& search) {
+  constexpr std::uint32_t kLooksFew = 8;
+  if (search.all_looks >= kLooksFew) ++failures(search.kind);
   search = {};
 }
 
@@ -235,9 +265,9 @@ void Recurrence::postpone(Search& search, std::uint64_t cost) {
 
 // All have come to `now`.
 void Recurrence::look(TimePs now, TimePs until) {
-  const bool looks_long = long_.next_look == now;
-  bool looks_short = short_.next_look == now;
-  if (looks_short && short_.rank >= 0) looks_short = compare_rank(now);
+  bool looks_long = long_.next_look == now, looks_short = short_.next_look == now;
+  if (looks_long && long_.group.count > 0) looks_long = compare_group(long_, now);
+  if (looks_short && short_.group.count > 0) looks_short = compare_group(short_, now);
   if (!looks_long && !looks_short) return;
   if (!simulator_.can_fold()) {
     if (looks_long) end(long_, false);
@@ -257,38 +287,55 @@ void Recurrence::look(TimePs now, TimePs until) {
   if (looks_short) compare(short_, state, std::min(until, long_.next_look));
 }
 
-// True where the rank's state recurs, so that all are to be compared.
-bool Recurrence::compare_rank(TimePs now) {
+// Of the latest group.
+std::uint32_t Recurrence::looks_most(const Search& search) const {
+  if (search.group.from > 0) return kMoreLooksMax;
+  const std::uint32_t failures = failures_[static_cast<std::size_t>(search.kind)];
+  return search.narrows ? std::min(kNarrowLooksFirst << std::min(failures, 4u), kMoreLooksMax)
+                        : kRankLooksMax;
+}
+
+// True where all are to be compared now.
+bool Recurrence::compare_group(Search& search, TimePs now) {
   if (credit_ < rank_cost_) {
-    postpone(short_, rank_cost_);
+    postpone(search, rank_cost_);
     return false;
   }
+  const std::uint32_t ranks = static_cast<std::uint32_t>(simulator_.walkers().size());
+  Group& group = search.group;
   Observe seen(now);
-  simulator_.fold_rank(seen, short_.rank);
+  simulator_.fold_ranks(seen, group.of(ranks));
   const std::uint64_t words = seen.found().words.size();
   report_.words += words;
-  rank_cost_ = words * kRankWordCost + simulator_.walkers().size() * kStopWordsPerRank;
+  rank_cost_ = words * kRankWordCost + ranks * kStopWordsPerRank;
   credit_ -= std::min(credit_, rank_cost_);
-  if (short_.of_rank && short_.of_rank->recurs_in(seen.found())) {
-    short_ = {.kind = short_.kind,
-              .seen_period = short_.seen_period,
-              .period = now - short_.of_rank->now,
-              .next_look = now,
-              .events = simulator_.events()};
-    return true;
+  search.events = simulator_.events();
+  if (search.of_group && search.of_group->recurs_in(seen.found())) {
+    const std::uint32_t looked_at = group.from + group.count;
+    const std::uint32_t more = search.narrows ? std::min(looked_at, ranks - looked_at) : 0;
+    search.turn_to({group.rank, looked_at, more}, now - search.of_group->now, now);
+    return more == 0 || compare_group(search, now);
   }
-  short_.events = simulator_.events();
-  ++short_.looks;
-  if (++short_.all_looks > kRankLooksMax) {
-    end(short_, false);
+  ++search.looks;
+  if (++search.all_looks > looks_most(search)) {
+    end(search, false);
     return false;
   }
-  if (!short_.of_rank || short_.looks >= short_.looks_max) {
-    if (short_.of_rank) short_.replace();
-    short_.of_rank = seen.take();
+  if (!search.of_group || search.looks >= search.looks_max) {
+    if (search.of_group) search.replace();
+    search.of_group = seen.take();
   }
-  short_.next_look = now + short_.period;
+  search.next_look = now + search.period;
   return false;
+}
+
+// All do not recur with the watched rank.
+void Recurrence::narrow(Search& search, TimePs now) {
+  const auto ranks = static_cast<std::uint32_t>(simulator_.walkers().size());
+  if (std::exchange(search.narrows, true) || ranks < 2) return end(search, false);
+  const TimePs every = search.first_period;
+  const bool is_known = search.group.from > 0;  // that the first rank recurs with it
+  search.turn_to({search.group.rank, is_known ? 1u : 0u, 1}, every, now + every);
 }
 
 // True where the simulation has jumped.
@@ -301,8 +348,8 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
   }
   search.events = simulator_.events();
   ++search.looks;
-  if (++search.all_looks >= kLooksMax) {
-    end(search, false);
+  if (++search.all_looks >= (search.narrows ? kLooksMax : kLooksFirst)) {
+    narrow(search, now);
     return false;
   }
   if (!search.reference->snapshot.recurs_in(state.snapshot)) {
@@ -337,7 +384,8 @@ void Recurrence::found(const Search& search, const State& earlier, const State& 
 
 // The steps are not alike though the states are: looks again when those that are unlike are over.
 void Recurrence::wait(Search& search, const State& earlier, const State& later) const {
-  const std::int64_t periods = periods_until_alike(earlier, later);
+  std::int64_t periods = periods_until_alike(earlier, later);
+  if (periods == 1) periods <<= search.waits - 1;  // a controller still moves
   search.next_look = later.snapshot.now + periods * search.period;
   search.reference.reset();
   if (periods == 1) search.reference = later;

@@ -47,19 +47,46 @@ class Recurrence {
     std::vector<Place> places;
     std::uint64_t seen = 0;  // by the watched rank
   };
+  // Some ranks, counted from one of them on. `count` 0: all that there is.
+  struct Group {
+    std::int32_t rank = -1;
+    std::uint32_t from = 0, count = 0;
+
+    std::vector<std::int32_t> of(std::uint32_t ranks) const {
+      std::vector<std::int32_t> members;
+      for (std::uint32_t at = from; at < from + count; ++at)
+        members.push_back(static_cast<std::int32_t>((static_cast<std::uint32_t>(rank) + at) % ranks));
+      return members;
+    }
+  };
   // Looks once in each period, and compares with a state that it replaces after 1, 2, 4, ... periods: first
   // that of one rank alone, then that of all. From kOftenMost looks at one state on, it looks half as often.
+  // Where all do not recur soon, it narrows: it finds the multiple after which one more rank recurs, then two
+  // more, then four.
   struct Search {
     Kind kind = Kind::kRounds;
     TimePs seen_period = 0;                 // that gave reason for it
+    std::uint32_t lag = 0;                  // messages in it; of loops
     TimePs period = 0, next_look = kNever;  // kNever: it is over
-    std::int32_t rank = -1;                 // that it looks at alone; -1: at all
+    Group group;                            // that it looks at alone
     std::uint64_t events = 0;               // of the simulation, at the latest look
-    std::optional<Snapshot> of_rank = {};
+    TimePs first_period = 0;                // of its looks at all
+    bool narrows = false;
+    std::optional<Snapshot> of_group = {};
     std::optional<State> reference = {};
     std::uint32_t looks = 0, looks_max = 1, all_looks = 0, waits = 0;
 
     bool is_over() const { return next_look == kNever; }
+    // Begins to look at others, or at all.
+    void turn_to(const Group& ranks, TimePs every, TimePs at) {
+      group = ranks;
+      period = first_period = every;
+      next_look = at;
+      of_group.reset();
+      reference.reset();
+      looks = all_looks = 0;
+      looks_max = 1;
+    }
     // Another state is compared with from now on.
     void replace() {
       looks = 0;
@@ -83,12 +110,16 @@ class Recurrence {
   void watch_packets();
   void begin_short(Kind kind, TimePs period, std::int32_t rank);
   void end(Search& search, bool is_found);
+  void leave(Search& search);
   bool can_afford(Kind kind) const;
+  std::uint32_t times(Kind kind) const;
   std::uint32_t& failures(Kind kind) { return failures_[static_cast<std::size_t>(kind)]; }
   State observe(TimePs now);
   void postpone(Search& search, std::uint64_t cost);
   void look(TimePs now, TimePs until);
-  bool compare_rank(TimePs now);
+  std::uint32_t looks_most(const Search& search) const;
+  bool compare_group(Search& search, TimePs now);
+  void narrow(Search& search, TimePs now);
   bool compare(Search& search, const State& state, TimePs until);
   void found(const Search& search, const State& earlier, const State& later);
   void wait(Search& search, const State& earlier, const State& later) const;
@@ -108,7 +139,7 @@ class Recurrence {
   std::uint64_t rounds_from_ = 0;               // no search of rounds before it has seen so many messages
   std::uint64_t events_ = 0;                    // that credit has been given for
   std::uint64_t credit_;                        // words that may be taken down
-  std::uint64_t rank_cost_ = 0;                 // of the latest look at one rank, in words
+  std::uint64_t rank_cost_ = 0;                 // of the latest look at some ranks, in words
   std::uint64_t state_words_ = 0;               // of the latest state
   std::array<std::uint32_t, 3> failures_ = {};  // of searches in a row, by kind
   Search short_, long_;                         // of packets or rounds; of loops

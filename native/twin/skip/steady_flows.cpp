@@ -31,8 +31,8 @@ std::vector<Flow> SteadyFlows::flows(TimePs now) const {
   return found;
 }
 
-// Flows and links are told apart by what they are, then again and again by what they meet, as many times as
-// a path has links: a refinement of colours.
+// Colour refinement: flows and links are told apart by what they are. Then they are told apart again and
+// again by what they meet, as many times as a path has links.
 std::vector<std::uint32_t> SteadyFlows::classes(const std::vector<std::uint32_t>& queue_pairs) const {
   const Links& links = simulator_.links();
   const QueuePairs& all = simulator_.hosts().queue_pairs();
