@@ -1,12 +1,12 @@
 // A gloo process group that reports its collectives to PyTorch's profiler and execution-trace observer.
 //
 // PyTorch's NCCL backend opens a `record_param_comms` record (collective, group, sizes, splits) around every
-// collective; its gloo backend does not, so a gloo trace does not say which group a collective belongs to.
-// This wrapper opens the same record with PyTorch's own macro and hands the call on to gloo unchanged.
+// collective. PyTorch's gloo backend does not, so a gloo trace does not say which group a collective belongs
+// to. This wrapper opens the same record with PyTorch's own macro and hands the call on to gloo unchanged.
 //
-// It also passes a turn round: a rank computes only while it holds the lock of the turn file, and gives the
-// lock up while it waits for a collective. So ranks that share cores are never time-sliced against each other
-// and the durations of their operators are those of a rank that has a core to itself.
+// The wrapper also passes a turn round. A rank computes only while it holds the lock of the turn file. It
+// gives the lock up while it waits for a collective. So ranks that share cores are never time-sliced against
+// each other. The durations of their operators are those of a rank that has a core to itself.
 
 #include <fcntl.h>
 #include <sys/file.h>
