@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,17 +21,24 @@ class _Volume:
 
 _now = _Volume()
 _command = ""
+_began = time.monotonic()
 
 
 def set_command(arguments: Sequence[str]) -> None:
     """Keep the words of this command. `arguments`: after the program's name."""
-    global _command
+    global _command, _began
+    _began = time.monotonic()
     _command = f"cd {shlex.quote(os.getcwd())} && {shlex.join(['genie', *arguments])}" if arguments else ""
 
 
 def command() -> str:
     """Return the shell command that repeats this one; "" for a script."""
     return _command
+
+
+def elapsed_s() -> float:
+    """Return the seconds since this command, or the script, began."""
+    return time.monotonic() - _began
 
 
 def is_quiet() -> bool:

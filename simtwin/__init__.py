@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from genie.workload.graph import WorkloadError
     from simtwin.api import (
         OptionError,
+        Options,
         collective,
         incast,
         load_workload,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
         simulate,
     )
     from simtwin.fabric.reading import FabricError
+    from simtwin.imports.words import ForeignFileError
+    from simtwin.notebook import fct_figure
     from simtwin.play.simulated import Simulated
     from simtwin.play.twin import SimulationError
     from simtwin.scripting import Fabric
@@ -35,13 +38,16 @@ if TYPE_CHECKING:
 __all__ = [
     "Fabric",
     "FabricError",
+    "ForeignFileError",
     "OptionError",
+    "Options",
     "RecordError",
     "SettingsError",
     "Simulated",
     "SimulationError",
     "WorkloadError",
     "collective",
+    "fct_figure",
     "incast",
     "load_workload",
     "permutation",
@@ -52,11 +58,13 @@ __all__ = [
 _MODULES = {
     "Fabric": "simtwin.scripting",
     "FabricError": "simtwin.fabric.reading",
+    "ForeignFileError": "simtwin.imports.words",
     "RecordError": "genie.record",
     "SettingsError": "genie.config.strict_toml",
     "Simulated": "simtwin.play.simulated",
     "SimulationError": "simtwin.play.twin",
     "WorkloadError": "genie.workload.graph",
+    "fct_figure": "simtwin.notebook",
 }
 
 
@@ -64,7 +72,9 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'simtwin' has no attribute '{name}'")
-    return getattr(import_module(_MODULES.get(name, "simtwin.api")), name)
+if not TYPE_CHECKING:  # type checkers see the names above, and refuse others
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'simtwin' has no attribute '{name}'")
+        return getattr(import_module(_MODULES.get(name, "simtwin.api")), name)

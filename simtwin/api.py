@@ -8,8 +8,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-import msgspec
-
 from genie.config.nccl import NcclVariables, Setting, changes_of_files, warnings_of
 from genie.config.strict_toml import SettingsError, Tables
 from genie.inputs.spelling import as_keywords, option
@@ -44,7 +42,28 @@ class OptionError(SettingsError):
 
 
 class Options(TypedDict, total=False):
-    """The options of a simulation, with the names, values and defaults of `genie simulate`."""
+    """The options of `simulate`, as its keyword arguments; defaults are those of `genie simulate`.
+
+    level: "packet+skip" (the default), "packet", "flow" or "analytic".
+    sharing: division of a link's rate among flows at level flow, "max-min" or "equal".
+    seed: number of the drawn decisions of the first iteration, 0 to 2^62; each iteration has its own.
+    iterations: number of times that the workload is played, at least 1.
+    threads: number of cores; the results are the same for every number.
+    congestion: name of a congestion control, with its default parameters; None: that of the fabric.
+    wire: messages of collectives, "nccl" as NCCL sends them, or "plain" as the algorithm does.
+    channels: number of parallel parts of a collective, 1 to 64; None: as NCCL chooses.
+    credit: whether receivers allow each message.
+    queue_pairs: number of queue pairs of a connection; None: that of the fabric.
+    split: whether each message uses all queue pairs of its connection; None: as in the fabric.
+    spray: number of UDP source ports that the packets of a queue pair take; None: that of the fabric.
+    ranks_per_node: number of ranks of a server; None: that of the fabric.
+    slice_delay: time between two slices of NCCL's messages, with a unit, such as "5us".
+    gpu: name of a GPU, the costs of which are played; None: that of the fabric.
+    nccl: version of NCCL, such as "2.27"; its choices of algorithms are played.
+    slots: the operations of a rank that run at once: "streams" as on a GPU, or "astra" as in ASTRA-sim.
+    compute: times of compute nodes, as for `--compute`.
+    congestion_control: old name of `congestion`, read for one release.
+    """
 
     level: str
     sharing: Literal["max-min", "equal"]
@@ -64,7 +83,7 @@ class Options(TypedDict, total=False):
     nccl: str | None
     slots: Literal["streams", "astra"] | None
     compute: str | None
-    congestion_control: str | None  # the old name of `congestion`, read for one release
+    congestion_control: str | None
 
 
 def simulate(
@@ -80,13 +99,15 @@ def simulate(
 ) -> Simulated:
     """Play a workload in the twin, as `genie simulate` does: the same input gives the same bits.
 
-    fabric: a fabric, or the path of its file; workload: generated, or a folder or prefix of `.et` files.
-    algorithms: of operations, such as {"all_reduce": "ring"}.
+    fabric: a fabric, or the path of its file.
+    workload: generated, or a folder or prefix of `.et` files.
+    algorithms: operation -> algorithm, such as {"all_reduce": "ring"}; None: as NCCL chooses.
     hosts: names of the fabric's hosts on which ranks 0, 1, ... are, in place of a hosts file.
     out: run folder to write; nothing is written without.
-    series_interval: of simulated time between samples, such as "10us"; none are taken without.
+    series_interval: simulated time between samples, with a unit, such as "10us"; None: no samples.
     progress: called now and then with (iteration, events, simulated seconds).
     options: as on the command line, see `Options`; NCCL's variables hold here too.
+    Returns the simulation: times in ns, sizes in bytes.
     Raises SettingsError (OptionError, FabricError), ForeignFileError (of other tools' files), WorkloadError,
     SimulationError, RecordError, and ValueError of NCCL's variables: one line each.
     """
@@ -221,7 +242,7 @@ def settled(options: SimulateOptions, fabric: Fabric) -> tuple[Lowering, Fabric]
         transport = with_connections(fabric.transport, options)
     except (ValueError, WorkloadError) as error:
         raise OptionError(str(error)) from error
-    return lowering, msgspec.structs.replace(fabric, transport=transport)
+    return lowering, fabric.with_transport(transport)
 
 
 def poisson(
@@ -235,9 +256,15 @@ def poisson(
 ) -> Workload:
     """Return flows that start at each host as a Poisson process during `duration`, each to a random other host.
 
-    load: payload from each host, as a share of its port's rate.
+    fabric: a fabric, or the path of its file.
+    load: payload from each host, as a share of its port's rate, above 0.
+    duration: simulated time in which flows start, with a unit, such as "1ms".
     sizes: one size ("64KiB"), "web-search", the path of a file, or points [(size, share), ...]. A file has a size in
     bytes and a percentage in each line.
+    seed: number of the drawn starts, sizes and receivers, at least 0.
+    ranks: number of hosts that take part, the first ones; None: all.
+    Returns a workload of one send and one receive for each flow.
+    Raises SettingsError (OptionError, FabricError) and ForeignFileError.
     """
     given = {"load": load, "duration": duration, "sizes": sizes, "seed": seed, "ranks": ranks}
     return _traffic(fabric, Poisson, given)
@@ -246,22 +273,44 @@ def poisson(
 def incast(
     fabric: AnyFabric, size: str | int, senders: int | None = None, target: int = 0, ranks: int | None = None
 ) -> Workload:
-    """Return a message of `size` from each of `senders` hosts (None: all others) to one host at once."""
+    """Return a message from each of many hosts to one host, all at once.
+
+    fabric: a fabric, or the path of its file.
+    size: of a message, in bytes, or with a unit such as "1MiB".
+    senders: number of sending hosts, the first ones beside the target; None: all others.
+    target: rank of the receiver, from 0.
+    ranks: number of hosts that take part, the first ones; None: all.
+    Returns a workload of one send and one receive for each sender.
+    Raises SettingsError (OptionError, FabricError) and ForeignFileError.
+    """
     return _traffic(fabric, Incast, {"size": size, "senders": senders, "target": target, "ranks": ranks})
 
 
 def permutation(fabric: AnyFabric, size: str | int, seed: int = 1, ranks: int | None = None) -> Workload:
-    """Return a message of `size` from each host to one other; each host receives one."""
+    """Return a message from each host to one other; each host receives one.
+
+    fabric: a fabric, or the path of its file.
+    size: of a message, in bytes, or with a unit such as "1MiB".
+    seed: number of the drawn permutation, at least 0.
+    ranks: number of hosts that take part, the first ones; None: all.
+    Returns a workload of one send and one receive for each host.
+    Raises SettingsError (OptionError, FabricError) and ForeignFileError.
+    """
     return _traffic(fabric, Permutation, {"size": size, "seed": seed, "ranks": ranks})
 
 
 def collective(
     fabric: AnyFabric, operation: str, size: str | int, count: int = 1, ranks: int | None = None
 ) -> Workload:
-    """Return `count` collectives, one after another, of all hosts of the fabric or of the first `ranks`.
+    """Return collectives of one group, one after another.
 
+    fabric: a fabric, or the path of its file.
     operation: all_reduce, reduce, all_gather, broadcast, all_to_all or reduce_scatter.
-    size: of a rank's buffer, as the timeline's `size_bytes`.
+    size: of a rank's buffer, in bytes or with a unit such as "1MiB"; the timeline's `size_bytes`.
+    count: number of collectives, at least 1.
+    ranks: number of hosts in the group, the first ones; None: all.
+    Returns a workload of `count` nodes for each rank.
+    Raises SettingsError (OptionError, FabricError) and ForeignFileError.
     """
     return _traffic(fabric, Collective, {"operation": operation, "size": size, "count": count, "ranks": ranks})
 

@@ -8,10 +8,12 @@ import shutil
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsed import Opened, opening
 from clean_wheel import CleanWheel, build_clean_wheel
 from real_slurm import PROGRAMS
 
@@ -99,6 +101,33 @@ def browser(chromium: str) -> Iterator[Any]:
         opened = driver.chromium.launch(executable_path=chromium, args=quiet)
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Any) -> Iterator[Opened]:
+    """A function that opens a page in a tab; see `browsed.opening`."""
+    with opening(browser) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def sphinx() -> None:
+    """Sphinx and what docs/site/conf.py names, the extra `docs`."""
+    for name in ("sphinx", "myst_parser", "pydata_sphinx_theme", "nbclient", "ipykernel"):
+        need(find_spec(name) is not None, name)
+
+
+@pytest.fixture(scope="session")
+def notebooks() -> None:
+    """The packages that execute a notebook, in the extra `docs`."""
+    for name in ("nbclient", "ipykernel"):
+        need(find_spec(name) is not None, name)
+
+
+@pytest.fixture(scope="session")
+def shellcheck() -> None:
+    """ShellCheck on the path."""
+    need(shutil.which("shellcheck") is not None, "shellcheck")
 
 
 @pytest.fixture(scope="session")

@@ -34,12 +34,15 @@ from documents import (
 )
 
 from genie.cli.main import COMMANDS
-from genie.config.hosts import Calibration, HostEntry
+from genie.config.hosts import Calibration, HostEntry, load_hosts, write_calibration
 from genie.generate.training_job import TrainingJob
 from genie.job.option import fields_of
 from genie.live.settings import CongestionFault, DelayFault, LossFault, RateFault
 from genie.record.schemas import PATHS_SCHEMA, SERIES_SCHEMA, TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 from simtwin.fabric import schema
+from simtwin.fabric.placement import host_of_rank
+from simtwin.fabric.reading import load_fabric
+from simtwin.fabric.topology import build_network
 from simtwin.play import traffic
 from simtwin.sweep.grid import Base
 from simtwin.sweep.rows import RESULTS
@@ -111,7 +114,7 @@ def test_named_samples_exist(page: Path) -> None:
     named = set(re.findall(r"(?<![\w/.-])(?:hosts|examples)/[\w./-]*\w", text))
     if page.parent.name in ("hosts", "fabrics"):
         named |= {
-            str((page.parent / name).relative_to(ROOT)) for name in re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+            str((page.parent / name).relative_to(ROOT)) for name in re.findall(r"^\| \[?`([^`]+)`", text, re.MULTILINE)
         }
     missing = sorted(name for name in named if not (ROOT / name).exists())
     assert not missing, missing
@@ -123,6 +126,33 @@ def test_all_samples_are_named() -> None:
         for sample in folder.iterdir():
             if sample.name != "README.md":
                 assert f"`{sample.name}" in text, f"{sample} is not in {folder / 'README.md'}"
+
+
+def test_all_files_of_samples_are_linked() -> None:
+    """The site carries only files that a page links to."""
+    root = ROOT / "hosts"
+    linked = {
+        (page.parent / target).resolve()
+        for page in (root / "README.md", root / "fabrics" / "README.md")
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    }
+    missing = {path for path in root.rglob("*") if path.is_file() and path.name != "README.md"} - linked
+    assert not missing, missing
+
+
+def test_the_small_cluster_is_complete(tmp_path: Path) -> None:
+    """The hosts file and the fabric file of docs/validate-a-fabric.md fit each other, and take a calibration."""
+    texts = re.findall(r"(?ms)^```toml\n(.*?)^```", section("validate-a-fabric.md", "A small cluster"))
+    hosts_file, fabric_file = tmp_path / "HOSTS.toml", tmp_path / "FABRIC.toml"
+    for path, text in zip((hosts_file, fabric_file), texts, strict=True):
+        path.write_text(text)
+    network = build_network(load_fabric(fabric_file))
+    ports = [place.port for place in load_hosts(hosts_file).places]
+    assert host_of_rank(network, 4, ports).tolist() == list(range(network.hosts)) == [0, 1, 2, 3]
+    write_calibration(hosts_file, Calibration(packet_latency_ns=5))
+    hosts = load_hosts(hosts_file)
+    assert hosts.mpirun_hosts() == "gpu01:1,gpu02:1,gpu03:1,gpu04:1"
+    assert hosts.calibration == Calibration(packet_latency_ns=5)
 
 
 # -- commands that run ------------------------------------------------------------------------------------------------
@@ -274,7 +304,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
-    for page in (ROOT / "docs").iterdir():
+    for page in (ROOT / "docs").glob("*.md"):
         assert page.name == "README.md" or f"({page.name})" in index, page.name
 
 

@@ -1,4 +1,4 @@
-"""The result of `pip install .` in a clean environment, outside the checkout."""
+"""The result of `pip install .` in a clean environment, outside the checkout, and the scripts of CI."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from clean_wheel import CLEAN, ROOT, CleanWheel, run
 
 pytestmark = pytest.mark.extended
 
+SHELL_SCRIPTS = sorted(
+    each for each in (ROOT / ".ci").iterdir() if each.read_text().startswith(("#!/bin/sh", "#!/usr/bin/env bash"))
+)
 README_SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 NEEDED = (
     "genie_core/native.pyi",
@@ -87,3 +90,11 @@ def refused(python: Path, clone: Path) -> str:
     assert "pip install ." in done.stderr
     assert len(done.stderr.splitlines()) == 1
     return done.stderr
+
+
+@pytest.mark.usefixtures("shellcheck")
+def test_shellcheck_finds_nothing() -> None:
+    assert len(SHELL_SCRIPTS) >= 10
+    line = ["shellcheck", "--severity=warning", *map(str, SHELL_SCRIPTS)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -20,12 +20,13 @@ CORE = "genie_core"
 PROTOBUF = "chakra_protobuf"  # generated from the schema
 ROOMS: dict[str, set[str]] = {
     "chakra_schemas": {PROTOBUF},
-    "genie": set(),
+    "genie": {"genie.config", "genie.figures", "genie.record", "genie.scripting", "genie.verdict"},  # on first use
     "genie.errors": set(),
     "genie.invocation": set(),
     "genie.progress": {"genie.invocation", "genie.inputs"},
     "genie.config": set(),
-    "genie.record": set(),
+    "genie.figures": {"genie.page"},
+    "genie.record": {"genie.figures", "genie.page"},
     "genie.page": set(),
     "genie.workload": {"chakra_schemas", PROTOBUF},
     "genie.compute": set(),
@@ -38,7 +39,8 @@ ROOMS: dict[str, set[str]] = {
     "genie.bench": {"genie.live", "genie.workload", "genie.config", "genie.plan", "genie.record", CORE},
     "genie.check": {"genie.bench", "genie.live", "genie.workload", "genie.config", "genie.plan", "genie.record", CORE},
     "genie.probe": {"genie.check", "genie.live", "genie.plan", "genie.record", CORE},
-    "genie.verdict": {"genie.record", "genie.page"},
+    "genie.verdict": {"genie.record", "genie.figures", "genie.page"},
+    "genie.scripting": {"genie.config", "genie.live", "genie.record", "genie.verdict"},
     "genie.report": {"genie.verdict", "genie.record", "genie.page"},
     "simtwin": {
         "genie.workload",
@@ -48,6 +50,7 @@ ROOMS: dict[str, set[str]] = {
         "genie.config",
         "genie.plan",
         "genie.record",
+        "genie.figures",
         "genie.page",
         CORE,
     },

@@ -1,7 +1,7 @@
 """Two rules for words: texts open with their subject (rule 1), and a sentence has 25 words at most (rule 4).
 
-They hold for docstrings, comments and help in Python, and for every Markdown file, whose lines have 100 characters at
-most. Rule 1 also holds for comments in C++.
+They hold for docstrings, comments and help in Python, for comments in C++, and for every Markdown file, whose lines
+have 100 characters at most.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def written(*patterns: str) -> list[Path]:
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
+NATIVE = [text for path in written("*.cpp", "*.hpp") for text in texts_of(path)]
 TEXTS = [text for path in written("*.py", "*.pyi", "*.md") for text in texts_of(path)]
 
 
@@ -47,15 +48,14 @@ def test_no_text_opens_with_what_or_who() -> None:
 
 
 def test_no_native_comment_opens_with_a_question_word() -> None:
-    files = list(written("*.cpp", "*.hpp"))
-    assert files
-    assert not bad_openings((text for path in files for text in texts_of(path)), NATIVE_OPENERS)
+    assert NATIVE
+    assert not bad_openings(NATIVE, NATIVE_OPENERS)
 
 
 def test_sentences_are_short() -> None:
     found = [
         f"{text.path.relative_to(ROOT)}:{text.line}: {count} words, at most {WORDS_MAX}: {sentence}"
-        for text in TEXTS
+        for text in (*TEXTS, *NATIVE)
         for count, sentence in long_sentences(text.text)
     ]
     assert not found, "\n".join(found)

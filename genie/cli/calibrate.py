@@ -12,6 +12,7 @@ from genie.cli.launching import refuse_launched
 from genie.cli.output import out_folder
 from genie.config.hosts import load_hosts, write_calibration
 from genie.errors import UsageError
+from genie.job.job import uncertainty
 from genie.job.option import fields_of
 from genie.job.options import LabOptions, LiveOptions, TrafficOptions
 from genie.job.outputs import OutputOptions
@@ -68,7 +69,7 @@ def calibrate(
     All ranks pass messages around a ring at the line rate. The twin plays the same ring with hosts of zero latency. The
     difference for each hop is the latency of a host. With `--hosts`, the command stores median and spread in the hosts
     file. With `--lab`, it stores them in the lab. A verdict uses the stored latency. It never fits the latency to the
-    run that it judges.
+    run that it judges. If the spread is more than half of the latency, the command prints that it is uncertain.
     """
     from genie.job.calibration import measured_on
 
@@ -91,6 +92,8 @@ def calibrate(
         f"spread {calibration.packet_latency_spread_ns / 1000:.1f} us "
         f"({calibration.samples} samples, {placed.ranks} ranks at {calibration.rate}, {calibration.scheduling})"
     )
+    if text := uncertainty(calibration):
+        print(text)
     if hosts:
         write_calibration(hosts, calibration)
         print(f"stored in {hosts}")

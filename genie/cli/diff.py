@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from genie.cli.groups import flattened
-from genie.cli.judging import check_known_of_run, judged
+from genie.cli.judging import judged
 from genie.job.outputs import VerdictOptions
-from genie.live.launch.merge import open_live_run
-from genie.record import EXPECTED, lock_folder, open_run
+from genie.record import lock_folder
+from genie.scripting import compared
 
 DIFF_EXAMPLES = """
 Examples:
@@ -52,12 +52,5 @@ def diff(
     """
     if out is not None and out.is_dir():
         lock_folder(out)
-    from genie.verdict.probed.probes import read_probes
-
-    probe = live / ".." / "probe" / "run.json"  # of a validation
-    probes = read_probes(probe) if probe.is_file() else None
-    free = live / ".." / EXPECTED
-    expected = open_run(free) if (free / "run.json").is_file() else None
-    simulated = open_run(twin)
-    check_known_of_run(wanted.known, simulated)
-    return judged(open_live_run(live), simulated, out, wanted, live.resolve().parent.parent, probes, expected)
+    pair = compared(live, twin, wanted.known)
+    return judged(pair.live, pair.twin, out, wanted, live.resolve().parent.parent, pair.probes, pair.expected)

@@ -115,7 +115,7 @@ def _parameter(field: Field, default: Any) -> inspect.Parameter:
         metavar=metavar,
         rich_help_panel=option.panel,
         autocompletion=_completion(option.choices),
-        show_default=option.default is None and default not in (None, False, True, ()),
+        show_default=option.default is None and default is not None and default is not False and default != (),
     )
     is_optional = default is None or field.is_repeated
     return inspect.Parameter(

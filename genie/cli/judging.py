@@ -14,6 +14,7 @@ from genie.job.outputs import VerdictOptions
 from genie.job.probing import Targets
 from genie.job.warnings import warn
 from genie.record import TWIN, RecordError, Run, marked_json, open_run, replace_own, unwritable
+from genie.scripting import options_of
 
 if TYPE_CHECKING:
     from genie.job.job import Job
@@ -123,14 +124,6 @@ def check_known(path: Path | None, job: Job) -> None:
         check_components(load_known(path), path, network.node_names, network.link_names, job.ranks)
 
 
-def check_known_of_run(path: Path | None, twin: Run) -> None:
-    """Check a file of known faults against the links of a simulation. Raises SettingsError, UsageError."""
-    links = [str(entry["link"]) for entry in twin.counters.get("links") or []]
-    if path is not None and links:
-        nodes = {end for link in links for end in link.split("->")}
-        check_components(load_known(path), path, nodes, links, int(twin.info.get("ranks", 0)))
-
-
 def probe_targets(live: Run, twin: Run) -> Targets:
     """Return what the probes after a run are to settle, by a first verdict on its traffic."""
     from genie.verdict import judge
@@ -214,15 +207,11 @@ def conclude(
     """Judge, write the files of the verdict, and print its line. Raises RecordError, RecordWriteError, VerdictError."""
     from genie.report.page import write_report
     from genie.report.perfetto_trace import write_perfetto
-    from genie.verdict import Options, judge
+    from genie.verdict import judge
     from genie.verdict.by_tier.imbalance import imbalances
-    from genie.verdict.known import KnownFault
 
     wanted = wanted or VerdictOptions()
-    known = () if wanted.known is None else load_known(wanted.known)
-    faults = tuple(KnownFault(each.component, each.fault, each.note) for each in known)
-    options = Options(require_coverage=wanted.require_coverage, known=faults)  # type: ignore[arg-type]
-    verdict = judge(live, twin, options, probes, expected)
+    verdict = judge(live, twin, options_of(wanted.require_coverage, wanted.known), probes, expected)
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)

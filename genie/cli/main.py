@@ -23,6 +23,7 @@ from genie.live.launched import ENDING_SIGNALS, launched_by, speaks
 BEFORE, AFTER, WITHOUT = "Test a network", "Simulate", "Files and results"
 # Command -> its module below genie.cli, its panel, and its help in one line. Running it imports the module.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "demo": ("demo", BEFORE, "Validate a small training step on this machine: without a fault, and with a slow NIC."),
     "validate": (
         "validate",
         BEFORE,

@@ -30,7 +30,7 @@ Examples:
 genie run examples/transformer -o runs/mine --rate 200Mb/s -n 10 --warmup 2
 genie run TRACE --hosts hosts/cluster.toml -o runs/cluster
 genie run TRACE --lab FABRIC.toml -o runs/lab
-srun --mpi=pmi2 genie run TRACE --hosts hosts/slurm.toml -o runs/cluster
+MASTER_ADDR=n1 srun --mpi=none genie run TRACE --hosts HOSTS.toml -o runs/x
 ```
 
 A fault plan with all keys:

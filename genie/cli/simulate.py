@@ -17,7 +17,7 @@ from genie.cli.simulation_progress import Progress, StopSignals
 from genie.config.congestion import Hpcc
 from genie.config.units import parse_size
 from genie.errors import UsageError
-from genie.invocation import is_quiet, note
+from genie.invocation import elapsed_s, is_quiet, note
 from genie.job.job import Job, resolve
 from genie.job.levels import level_of, model_of
 from genie.job.option import OUTPUT, WORKLOAD
@@ -27,8 +27,9 @@ from genie.job.outputs import OutputOptions
 from genie.job.warnings import warn
 from genie.live.launch.launcher import refuse_running
 from genie.live.launch.merge import open_live_run
+from genie.page import duration
 from genie.record import TWIN, Run, prepare_folder
-from simtwin.levels.names import Level
+from simtwin.levels.names import ANALYTIC, PACKET, Level
 from simtwin.play.band import has_compute
 from simtwin.play.run import Follow, simulate_to_folder
 from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
@@ -55,7 +56,6 @@ genie simulate TRACE --fabric FABRIC.toml --dry-run
 
 
 SKIP_ERROR_MAX = 10  # percent
-COLLECTIVES_PRINTED = 8
 PRINTED_ROWS_MAX = 2_000_000  # rows of a timeline: more take seconds, and --report shows the same
 
 
@@ -161,7 +161,7 @@ def simulate(
         typer.Option(
             "--dry-run",
             help="Simulate nothing and write nothing. Print how many nodes, packets and queue pairs the job has. Print "
-            "the time and memory that its simulation is expected to take on this machine.",
+            "the memory that its simulation is expected to take on this machine, and at the packet levels the time.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -287,7 +287,9 @@ def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: i
         plays = f" for {iterations} plays" if iterations > 1 else ""
         print(f"time: {words_of_time(expected.setup_s)} of set-up; level packet {span} on one core{plays}{skips}")
     else:
-        print(f"time: not estimated at level {level.name}")
+        print(
+            f"time: not estimated at level {level.name}, only at level {PACKET}; for large jobs {ANALYTIC} is fastest"
+        )
     more = f", and up to {skip_memory_bytes / 1e9:.2g} GB of episodes (--skip-memory)" if level.skips else ""
     print(f"memory: about {expected.memory_bytes / 1e9:.2g} GB{more}")
     if expected.recorded_ranks < job.ranks:
@@ -313,19 +315,18 @@ def _digest(run: Run, job: Job, twin: Twin) -> Digest:
 
 
 def _print_collectives(run: Run, digest: Digest) -> None:
-    """Print the collectives of most time, and the critical path of the longest iteration."""
-    from simtwin.report.collectives import header_of, words_of
+    """Print the collectives of most time, the exposed communication, and the critical path of the longest iteration."""
     from simtwin.report.critical_path import in_words
+    from simtwin.report.limits import no_limits
     from simtwin.report.sentence import left_out
+    from simtwin.report.terminal import exposed_line, table_lines
 
-    rows = digest.collectives
-    header = header_of(rows)
-    cells = [header, *(words_of(row, len(header)) for row in rows[:COLLECTIVES_PRINTED])]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells if rows else []:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    if len(rows) > COLLECTIVES_PRINTED:
-        print(f"{len(rows) - COLLECTIVES_PRINTED} more collectives, by operation, group and size: --report shows them")
+    for line in table_lines(digest.collectives):
+        print(line)
+    if digest.collectives and (why := no_limits(run)):
+        print(why)
+    if exposed := exposed_line(run):
+        print(exposed)
     if path := in_words(digest.path, digest.longest):
         print(path)
     if left := left_out(run):
@@ -367,21 +368,26 @@ def _warn_of_threads(simulated: TwinOptions, job: Job, twin: Twin) -> None:
 
 
 def _result(run: Run, level: Level) -> str:
-    """Return the simulated time of an iteration, the packets that were played, and the real time that it took."""
+    """Return the simulated time of an iteration, the packets that were played, and the real time that it took.
+
+    The command also reads traces, makes the plan and the routes, and writes tables.
+    """
     wall_s = run.info["wall_s"]
+    took = f"{duration(wall_s * 1e9)} of simulation, {duration(elapsed_s() * 1e9)} in all"
     if not level.has_packets:
-        return f"{extent_of(run)}, level {level.name} in {wall_s:.3g} s"
+        return f"{extent_of(run)}, level {level.name}, {took}"
     packets = run.info["data_packets"]
     done = f"{packets} data packets ({packets / max(wall_s, 1e-9) / 1e6:.2f} M/s)"
     if (skip := run.info.get("skip")) and skip["packets"]:
-        done = f"{skip['share']:.1%} of {packets} data packets skipped in {wall_s:.3g} s, {_bits(skip)}"
-    return ", ".join([extent_of(run), done, *events_of(run.counters)])
+        done = f"{skip['share']:.1%} of {packets} data packets skipped, {_bits(skip)}"
+    return ", ".join([extent_of(run), done, *events_of(run.counters), took])
 
 
 def _bits(skip: dict[str, Any]) -> str:
     """Return how near the results are to those of level packet."""
     if not (estimates := skip.get("estimates")):
-        return "same bits as level packet"
+        was_compared = skip.get("difference") == ""
+        return "same bits as level packet" if was_compared else "not compared with level packet (--verify-skip does)"
     return (
         f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}, ends of the "
         f"messages moved within {estimates['apart']:.1%} of level packet ({estimates['confidence']:.0%} confidence, "

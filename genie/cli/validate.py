@@ -66,7 +66,8 @@ def validate(
         str | None,
         typer.Option(
             help="Operations to play in place of a trace, such as all_reduce,all_to_all: each at 64 KiB, 256 KiB, "
-            "1 MiB, 4 MiB and 16 MiB.  [default: none]",
+            "1 MiB, 4 MiB and 16 MiB. Under a launcher, such as srun or mpirun, this option is refused.  "
+            "[default: none]",
             rich_help_panel=WORKLOAD,
         ),
     ] = None,

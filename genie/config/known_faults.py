@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from genie.config.strict_toml import Document
 from genie.errors import UsageError
+from genie.inputs.spelling import option
 
 FaultKind = Literal["rate", "intermittent", "loss", "delay", "mtu", "dscp", "ecn", "unreachable", "congestion"]
 
@@ -43,6 +44,6 @@ def check_components(
     for number, fault in enumerate(known, 1):
         if fault.component not in allowed:
             raise UsageError(
-                f"--known {path}: [[known]] number {number}: {fault.component!r} is no component of this fabric: give "
-                "a link, cable, switch, host, or a rank such as 'rank 3'"
+                f"{option('known')} {path}: [[known]] number {number}: {fault.component!r} is no component of this "
+                "fabric: give a link, cable, switch, host, or a rank such as 'rank 3'"
             )

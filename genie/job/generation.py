@@ -135,7 +135,7 @@ class StepOptions:
     micro_batch: Annotated[int, Option("Sequences of a micro-batch.", STEP, minimum=1)] = 1
     micro_batches: Annotated[
         int | None,
-        Option("Micro-batches of a step.", STEP, minimum=1, default="1; twice the number of pipeline stages"),
+        Option("Micro-batches of a step.", STEP, minimum=1, default="1, or with `--pp` twice its stages"),
     ] = None
     recompute: Annotated[
         str, Option("Activations that are computed again in the backward pass.", STEP, choices=RECOMPUTES)

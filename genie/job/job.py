@@ -72,7 +72,7 @@ class Job:
         else:
             raise UsageError("give --fabric FILE, or --rate for the fabric of loopback")
         frame = frame_for(fabric, self.hosts)
-        fabric = msgspec.structs.replace(fabric, transport=transport_from(self.traffic, fabric), frame=frame)
+        fabric = msgspec.structs.replace(fabric.with_transport(transport_from(self.traffic, fabric)), frame=frame)
         measured = self.hosts.calibration
         if measured is None:
             return fabric
@@ -149,8 +149,8 @@ class Job:
                 f"{where}: the host latency was measured at {measured.rate} and is used at "
                 f"{', '.join(sorted(used))}: genie calibrate measures it anew"
             )
-        if is_uncertain(measured):
-            warn(f"{where}: the host latency is uncertain: {latency_in_words(measured)}: calibrate on hosts at rest")
+        if text := uncertainty(measured):
+            warn(f"{where}: {text}")
 
     def warn_of_idle_options(self, level: str = PACKET, transport: Transport | None = None) -> None:
         """Warn of options that have no effect on this workload."""
@@ -279,9 +279,11 @@ def transport_from(traffic: TrafficOptions, fabric: Fabric | None) -> Transport:
         raise UsageError(str(error)) from error
 
 
-def is_uncertain(calibration: Calibration) -> bool:
-    """Whether half the distance between the quartiles of the host latency is more than half of the latency."""
-    return calibration.packet_latency_spread_ns > UNCERTAIN * calibration.packet_latency_ns
+def uncertainty(calibration: Calibration) -> str:
+    """Return a warning if half the distance between the quartiles of the host latency is more than half of it."""
+    if calibration.packet_latency_spread_ns <= UNCERTAIN * calibration.packet_latency_ns:
+        return ""
+    return f"the host latency is uncertain: {latency_in_words(calibration)}: calibrate on hosts at rest"
 
 
 def latency_in_words(calibration: Calibration) -> str:

@@ -139,7 +139,7 @@ def settings_on(job: Job, out: Path, fabric: Fabric | None) -> RunSettings:
 
 def control_of(job: Job, fabric: Fabric | None, transport: Transport) -> tuple[Control, int]:
     """Return the senders' congestion control in a live run, and the base round trip (ps) where it needs one."""
-    named = msgspec.structs.replace(fabric or loopback_defaults(1), transport=transport)
+    named = (fabric or loopback_defaults(1)).with_transport(transport)
     control = named.control
     if isinstance(control, Hpcc):
         raise UsageError(

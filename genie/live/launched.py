@@ -9,6 +9,7 @@ from collections.abc import Mapping
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Variables by which launchers tell a process its rank; the first that is set counts.
 MPI_RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+SLURM_SPECIAL_STEPS = 0xFFFF_FFFA  # slurm.h: from here on the interactive step, the batch script, ...
 TORCHRUN_VARIABLES, SLURM_VARIABLES = ("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")
 
 
@@ -27,8 +28,9 @@ def launched_by(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def _is_slurm_step(environment: Mapping[str, str]) -> bool:
-    """Return whether srun started this process: a batch script itself has a SLURM_PROCID too."""
-    return "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment
+    """Return whether srun started this process: a batch script and a shell of salloc have a SLURM_PROCID too."""
+    step = environment.get("SLURM_STEP_ID", "")
+    return "SLURM_PROCID" in environment and step.isdecimal() and int(step) < SLURM_SPECIAL_STEPS
 
 
 def tcp_variables(environment: Mapping[str, str]) -> tuple[str, str] | None:

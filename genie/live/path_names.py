@@ -48,13 +48,15 @@ class Graph:
         for _ in range(2 * len(known) + 2):
             found: list[tuple[str, ...]] = []
             following: dict[tuple[str, int], list[tuple[str, ...]]] = defaultdict(list)
-            for (node, hop), ways in front.items():
+            for (node, hop), paths in front.items():
                 for other in self._beside[node]:
-                    ways_on = [(*way, other) for way in ways if other not in way]
+                    longer_paths = [(*path, other) for path in paths if other not in path]
                     if other == end and hop == len(known):
-                        found += ways_on
+                        found += longer_paths
                     elif other not in self._hosts and (at := self._next_hop(other, hop, known)) is not None:
-                        following[other, at] += ways_on[:2]  # two suffice to show that the path is not the only one
+                        following[other, at] += longer_paths[
+                            :2
+                        ]  # two suffice to show that the path is not the only one
             if found:
                 return [f"{a}->{b}" for a, b in zip(found[0], found[0][1:], strict=False)] if len(found) == 1 else []
             if len(following) > STATES_MAX:

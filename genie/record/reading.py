@@ -15,11 +15,14 @@ from msgspec import Meta, Struct
 from genie.inputs.content import ContentError, read_bytes
 from genie.inputs.native_messages import without_native_messages
 from genie.record.contents import PATHS_FILE, RUN_FILES, SERIES_FILE
+from genie.record.display import headline_of, links_figure, timeline_figure, title_of
 from genie.record.errors import RecordError
 from genie.record.marks import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from genie.figures import Figure
 
 
 JSON_MAX_BYTES = 256 << 20
@@ -159,19 +162,50 @@ class _Counters(Struct):
 
 @dataclass
 class Run:
-    """A run folder in memory."""
+    """A run folder in memory. Tables are polars frames with the columns in `genie/record/schemas.py`.
+
+    path: of the folder.
+    info: the object in run.json.
+    timeline: one row per node that was played; times in ns from the iteration's common origin.
+    transfers: one row per iteration, sender's node and receiver; sizes in bytes, times in ns.
+    counters: the object in counters.json.
+    paths: one row per link of the path of each queue pair; None where paths are not known.
+    """
 
     path: Path
-    info: dict[str, Any]  # run.json
+    info: dict[str, Any]
     timeline: pl.DataFrame
     transfers: pl.DataFrame
     counters: dict[str, Any]
-    paths: pl.DataFrame | None = None  # None where unknown
+    paths: pl.DataFrame | None = None
+
+    def __repr__(self) -> str:
+        return f"<Run {str(self.path)!r}: {title_of(self)}>"
+
+    def _repr_html_(self) -> str:
+        return headline_of(self)
+
+    def timeline_figure(self, iteration: int | None = None) -> Figure:
+        """Draw the time of each rank in one iteration: computing, waiting, collectives and messages.
+
+        iteration: number of the iteration, from 0; None: the first after warm-up.
+        Raises RecordError for an iteration that was not recorded.
+        """
+        return timeline_figure(self, iteration)
+
+    def links_figure(self, count: int = 8) -> Figure:
+        """Draw the utilisation of the busiest links, as shares of what their rates can send (0 to 100 %).
+
+        count: number of links, 1 to 200.
+        Raises RecordError for another count, and for live runs, which do not count the bytes of links.
+        """
+        return links_figure(self, count)
 
     @cached_property
     def series(self) -> pl.DataFrame | None:
-        """The series table, read on first use because it may have millions of rows; None without one. Raises
-        RecordError.
+        """Samples over time, read on first use because there may be millions of rows; None without any.
+
+        Raises RecordError.
         """
         from genie.record.schemas import SERIES_SCHEMA
 

@@ -74,10 +74,10 @@ def _filled(crossing: pl.DataFrame, live: Run, twin: Run, aligned: Aligned, prac
 
 def _crossing(paths: pl.DataFrame) -> pl.DataFrame:
     """A row per pair of ranks and link: `part`, the share of the pair's paths that cross the link."""
-    ways = paths.group_by("src", "dst").agg(ways=pl.col("source_port").n_unique())
+    counts = paths.group_by("src", "dst").agg(paths=pl.col("source_port").n_unique())
     crossed = paths.group_by("src", "dst", "link").agg(crossing=pl.col("source_port").n_unique())
-    part = (pl.col("crossing") / pl.col("ways")).alias("part")
-    return crossed.join(ways, on=["src", "dst"]).select("src", "dst", "link", part)
+    part = (pl.col("crossing") / pl.col("paths")).alias("part")
+    return crossed.join(counts, on=["src", "dst"]).select("src", "dst", "link", part)
 
 
 def _moments(crossing: pl.DataFrame, aligned: Aligned) -> pl.DataFrame:

@@ -6,36 +6,63 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
+from genie.page.words import duration, percent, times
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from genie.figures import Fact, Figure
     from genie.verdict.bounds import NotJudged
     from genie.verdict.coverage import Coverage
     from genie.verdict.decompose import Collective, IterationTotals
     from genie.verdict.options import Options
 
 Result = Literal["pass", "fail", "inconclusive"]
+SLOW = ("rate", "intermittent")  # kinds of fault that have a slow-down
+SUSPECTS_MAX, BOUNDS_MAX = 5, 16  # rows of a notebook's table; bars of its figure
 EXIT_CODES = {"pass": EXIT_OK, "fail": EXIT_FAILED, "inconclusive": EXIT_INCONCLUSIVE}
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """A component that is slower than its peers beyond noise, margin and practical size."""
+    """A component that is slower than its peers beyond noise, margin and practical size.
 
-    kind: str  # host, nic, link, switch or rail
+    kind: host, nic, link, switch or rail.
+    name: of the component.
+    ranks: the ranks at it.
+    score: log10 of the e-value: odds against chance, after all corrections.
+    evidence: in words.
+    also: names of components that the data cannot tell from it.
+    direction: egress, ingress or both; for a link between switches "one way" or both.
+    slow_down: measured / twin, relative to its peers, minus 1: 1.0 is twice as long.
+    since_iteration: number of the first slow iteration, from 0.
+    until_iteration: number of the last one; None: to the end of the run.
+    hits: the number of iterations in which it is slower than every peer, and the number of the window's iterations.
+    links: directed links that it consists of, or that its NIC cannot be told from.
+    fault: rate, intermittent, loss, delay, mtu, dscp, ecn, unreachable or congestion.
+    note: of the file of known faults.
+    doubt: the reason why it may not be at fault.
+    """
+
+    kind: str
     name: str
     ranks: list[int]
-    score: float  # log10 of the e-value: odds against chance, after all corrections
-    evidence: str  # in words
-    also: list[str]  # names that the data cannot tell from it
-    direction: str  # egress, ingress or both; for a link between switches "one way" or both
-    slow_down: float  # measured / twin, relative to its peers, minus 1: 1.0 is twice as long
+    score: float
+    evidence: str
+    also: list[str]
+    direction: str
+    slow_down: float
     since_iteration: int
-    until_iteration: int | None  # None: to the end of the run
-    hits: list[int]  # [iterations in which it is slower than every peer, iterations of the window]
-    links: list[str]  # directed links that it consists of, or that its NIC cannot be told from
-    fault: str = "rate"  # rate, intermittent, loss, delay, mtu, dscp, ecn, unreachable or congestion
-    note: str = ""  # of the file of known faults
-    doubt: str = ""  # why it may not be at fault
+    until_iteration: int | None
+    hits: list[int]
+    links: list[str]
+    fault: str = "rate"
+    note: str = ""
+    doubt: str = ""
+
+    def extent(self) -> str:
+        """The slow-down in words, or the kind of a fault that is no slow-down."""
+        return f"{percent(self.slow_down)} slower" if self.fault in SLOW else self.fault
 
 
 @dataclass(frozen=True)
@@ -86,7 +113,33 @@ class Noise:
 
 @dataclass
 class Verdict:
-    """Result of `genie diff` for a live run and its twin."""
+    """Result of `genie diff` for a live run and its twin, as `genie.diff` returns it.
+
+    result: pass, fail or inconclusive.
+    summary: the headline, without the result.
+    action: the next step.
+    suspects: the components that are slower than their peers, the surest first.
+    cost: time in ns that the suspects add to an iteration; None where it is not judged.
+    fleet: all ranks together against the twin.
+    noise: the change from one repetition to the next, as the run itself shows it.
+    smallest_detectable: duration of a fault -> the least slow-down of a NIC that would be seen, as a fraction.
+    upper_bound: component without a suspect -> 95 % upper bound of its slow-down, as a fraction; None: too few units.
+    coverage: counts of what was compared, by name.
+    judged: counts of the NICs and links that were judged, and the names of the others, each with its reason.
+    has_traffic: whether ranks sent payload to each other.
+    collectives: wait, wire and excess of each collective in ns.
+    iterations: time of each iteration in ns.
+    late: the ranks that others waited for.
+    options: the thresholds of this verdict.
+    notes: remarks about the data.
+    warnings: of the two runs.
+    little: the components of `upper_bound` that moved too little for a test.
+    not_judged: the directions of NICs that moved payload and have no bound.
+    sent_again: the rank that retransmitted more packets than in the twin; "" if none did.
+    cut_short: the reason of the live run's early end; "" if it ended as planned.
+    known: suspects that a file of known faults explains.
+    given: the options of the live run that the next step need not advise.
+    """
 
     result: Result
     summary: str
@@ -95,23 +148,31 @@ class Verdict:
     cost: Cost | None
     fleet: FleetGate
     noise: Noise
-    smallest_detectable: dict[str, float | None]  # fraction, by how long the fault lasts: whole, second_half
-    upper_bound: dict[str, float | None]  # component without a suspect -> 95 % upper bound of its slow-down
+    smallest_detectable: dict[str, float | None]
+    upper_bound: dict[str, float | None]
     coverage: dict[str, Any]
-    judged: Coverage  # counts of the headline
-    has_traffic: bool  # ranks sent payload to each other
+    judged: Coverage
+    has_traffic: bool
     collectives: list[Collective]
     iterations: list[IterationTotals]
-    late: list[dict[str, Any]]  # ranks that the others waited for
+    late: list[dict[str, Any]]
     options: Options
-    notes: list[str] = field(default_factory=list)  # about the data
-    warnings: list[str] = field(default_factory=list)  # of the runs themselves
-    little: tuple[str, ...] = ()  # components of `upper_bound` with so little traffic that no test includes them
-    not_judged: tuple[NotJudged, ...] = ()  # moved payload, but have no bound
-    sent_again: str = ""  # rank that retransmitted more packets than in the twin; "" if none did
-    cut_short: str = ""  # why the live run ended early; "" if it did not
-    known: list[Suspect] = field(default_factory=list)  # suspects that a file of known faults explains
-    given: frozenset[str] = frozenset()  # options of the live run that the next step need not advise
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    little: tuple[str, ...] = ()
+    not_judged: tuple[NotJudged, ...] = ()
+    sent_again: str = ""
+    cut_short: str = ""
+    known: list[Suspect] = field(default_factory=list)
+    given: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<Verdict {self.line()}>"
+
+    def _repr_html_(self) -> str:
+        from genie.figures import headline
+
+        return headline(f"Verdict: {self.result.upper()}", list(self._facts()))
 
     @property
     def exit_code(self) -> int:
@@ -121,6 +182,32 @@ class Verdict:
     def line(self) -> str:
         """The result and the headline, one line for a terminal."""
         return f"{self.result.upper()} {self.summary}"
+
+    def slow_down_figure(self) -> Figure:
+        """Draw the slow-down of each suspect, and the upper bounds of the other components that were judged.
+
+        Bars are fractions of the twin's time in percent, relative to a component's peers: 100 % is twice as long.
+        Components that were not judged are named below the bars.
+        """
+        from genie.figures import Bar, bars
+        from genie.figures.figure import GREY, ORANGE
+
+        accused = [
+            Bar(it.name, max(it.slow_down, 0.0) if it.fault in SLOW else 0.0, it.extent(), ORANGE)
+            for it in self.suspects
+        ]
+        bounds = [
+            Bar(name, max(bound, 0.0), f"at most {percent(max(bound, 0.0))}", GREY, is_bound=True)
+            for name, bound in sorted(self.upper_bound.items(), key=lambda it: (-(it[1] or 0.0), it[0]))
+            if bound is not None
+        ]
+        shown = [*accused, *bounds[:BOUNDS_MAX]]
+        limit = self.options.practical
+        left = f"; {len(bounds) - BOUNDS_MAX} smaller bounds not shown" if len(bounds) > BOUNDS_MAX else ""
+        mark = f"dotted line: {percent(limit)}, the smallest slow-down that matters"
+        beside = f"{mark}{left}; not judged: {self._open() or 'none'}"
+        title = "Slow-down of suspects, and 95 % upper bounds of other components"
+        return bars(title, shown, full=2 * limit, limit=limit, beside=beside)
 
     def to_dict(self) -> dict[str, Any]:
         """Content of verdict.json."""
@@ -146,3 +233,39 @@ class Verdict:
             "options": {key: value for key, value in asdict(self.options).items() if key != "known"},
             "collectives": [item.to_dict() for item in self.collectives],
         }
+
+    def _facts(self) -> Iterator[Fact]:
+        """Yield the headline facts of a notebook's table."""
+        yield "Result", self.summary
+        yield "Next step", self.action
+        for suspect in self.suspects[:SUSPECTS_MAX]:
+            open_words = f"; open: {suspect.doubt}" if suspect.doubt else ""
+            yield suspect.name, suspect.extent(), f"{suspect.evidence}{open_words}"
+        if len(self.suspects) > SUSPECTS_MAX:
+            yield "More suspects", str(len(self.suspects) - SUSPECTS_MAX), "in .suspects"
+        if self.known:
+            yield "Known faults", str(len(self.known)), "in .known; they fail no run"
+        yield "Judged", self.judged.words()
+        yield "Not judged", self._open() or "none"
+        if self.cost is not None:
+            more = f"{percent(self.cost.fraction)} more than {duration(self.cost.iteration_without_ns)}"
+            yield "Cost of an iteration", duration(self.cost.iteration_ns), more
+        elif self.suspects:
+            yield "Cost of an iteration", "not judged"
+        yield (
+            "Smallest slow-down seen",
+            percent(self.smallest_detectable.get("whole")),
+            "of a NIC that sends, all the time",
+        )
+        yield (
+            "Whole fleet",
+            times(self.fleet.slow_down),
+            f"relative to the twin; the gate is {times(self.fleet.tolerance)}",
+        )
+        if self.warnings or self.notes:
+            yield "Warnings", str(len(self.warnings) + len(self.notes)), "in .warnings and .notes"
+
+    def _open(self) -> str:
+        """The components that were not judged, each with its reason."""
+        parts = [self.judged.nics, *([self.judged.links] if self.judged.links else [])]
+        return "; ".join(reasons for part in parts if (reasons := part.reasons()))

@@ -169,11 +169,17 @@ def _who(component: Component, attached: dict[int, Attachment], links: list[str]
             if nic
             else "its NIC or link"
         )
-        return f"rank {rank}: {named}"
+        return f"rank {rank}{_machine_of(own, attached)}: {named}"
     if component.kind == "path":
-        return f"rank {component.ranks[0]}: its path to rank {component.peer}"
+        return f"rank {component.ranks[0]}{_machine_of(own, attached)}: its path to rank {component.peer}"
     ranks = ", ".join(str(rank) for rank in component.ranks)
     return f"{component.kind} {name_of(component, attached)} (ranks {ranks})"
+
+
+def _machine_of(own: Attachment, attached: dict[int, Attachment]) -> str:
+    """` on gpu03`: where the run has several machines, and the fabric calls this one otherwise."""
+    is_one = len({each.machine for each in attached.values()}) == 1
+    return "" if is_one or own.machine == own.host else f" on {own.machine}"
 
 
 def _also(finding: Finding, attached: dict[int, Attachment], links: list[str]) -> list[str]:

@@ -19,9 +19,11 @@ from genie.workload.order import describe_cycle, find_cycle
 def load(location: str | Path, ranks: Collection[int] | None = None, *, allow_cycles: bool = False) -> Workload:
     """Load a folder, or a prefix of `{prefix}.{rank}.et[.gz]` or `.json` files, with its groups file.
 
-    ranks: only these ranks' traces are loaded (default: all, and none may be missing); the world's size and the
-        groups are the same whichever ranks are asked for.
+    location: of the traces.
+    ranks: numbers of the ranks to load; None: all, and none may be missing. The world's size and the groups are the
+    same for all choices.
     allow_cycles: leave cycles to the caller (the lint names them).
+    Returns the workload. Its compute times are in ns, its sizes in bytes.
     Raises WorkloadError: one line that says which file or node, what is wrong and what to do.
     """
     try:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simtwin.fabric.network import Network
 from simtwin.fabric.routing import Routes, shortest_path_routes
 from simtwin.fabric.schema import Fabric, Fault
-
-if TYPE_CHECKING:
-    import genie_core
-
 
 DOWN = -1  # in place of a rate
 
@@ -36,16 +31,6 @@ class Change:
     kind: str  # down, up, rate, routes
     number: int
     rate_bps: int = 0
-
-
-def give_changes(fabric: Fabric, network: Network, native: genie_core.Network) -> list[Change]:
-    """Set a fabric's faults in a network of the kernel."""
-    changes, routes = changes_of(fabric, network)
-    for table in routes:
-        native.add_routes(**table.arrays())
-    for change in changes:
-        native.add_change(change.time_ps, change.kind, change.number, change.rate_bps)
-    return changes
 
 
 def changes_of(fabric: Fabric, network: Network) -> tuple[list[Change], list[Routes]]:

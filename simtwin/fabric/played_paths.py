@@ -102,16 +102,16 @@ def follow_paths(paths: pl.DataFrame, fabric: Fabric, network: Network, host_of_
     result = Followed()
     for (src, dst), port_paths in port_paths_of(paths).items():
         hosts = (int(host_of_rank[src]), int(host_of_rank[dst]))
-        ways = [names for _, names in port_paths]
-        problem = next(filter(None, (_problem_of(names, number, network, hosts) for names in ways)), "")
-        if spray == 1 and any(names != ways[0] for names in ways):
+        paths_of_pair = [names for _, names in port_paths]
+        problem = next(filter(None, (_problem_of(names, number, network, hosts) for names in paths_of_pair)), "")
+        if spray == 1 and any(names != paths_of_pair[0] for names in paths_of_pair):
             problem = "its queue pairs have different paths"
-        elif spray > 1 and len(ways) != spray:
-            problem = f"it was sprayed over {len(ways)} source ports"
+        elif spray > 1 and len(paths_of_pair) != spray:
+            problem = f"it was sprayed over {len(paths_of_pair)} source ports"
         elif (network.node_names[hosts[0]], network.node_names[hosts[1]]) in kept:
             problem = "the fabric has a [[path]] for it"
         elif not problem:
-            links = [[number[name] for name in names] for names in ways[:spray]]
+            links = [[number[name] for name in names] for names in paths_of_pair[:spray]]
             if result.pins.setdefault(hosts, links) != links:
                 problem = "ranks of the same hosts have different paths"
         if problem:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
+import genie_core
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,9 +14,6 @@ from genie.config.units import SIZE_MAX_BYTES
 from simtwin.fabric.frames import frames_of
 from simtwin.fabric.schema import FRAMING_BYTES, Fabric
 from simtwin.fabric.topology import Network
-
-if TYPE_CHECKING:
-    import genie_core
 
 PAUSE_BYTES = 64  # IEEE 802.1Qbb, without preamble and gap
 NO_MARKS = -1
@@ -51,21 +48,30 @@ class Queues:
     balance: tuple[str, int]  # mode, gap between flowlets in ps
     foreign_frames: tuple[int, int, int, int]  # data header, control frame, pause frame, unit of time; 0: RoCEv2's
 
-    def give(self, network: genie_core.Network) -> None:
-        """Set the queues in a network of the kernel."""
-        network.set_ecn(self.ecn_minimum_bytes, self.ecn_maximum_bytes, self.ecn_probability)
-        network.set_buffers(
-            self.shared_bytes,
-            self.headroom_bytes,
+    def native(self) -> genie_core.QueueSettings:
+        """Return the queues as the kernel takes them."""
+        data_header_bytes, control_bytes, pause_bytes, unit_ps = self.foreign_frames
+        return genie_core.QueueSettings(
+            ecn_minimum_bytes=self.ecn_minimum_bytes,
+            ecn_maximum_bytes=self.ecn_maximum_bytes,
+            ecn_probability=self.ecn_probability,
+            shared_bytes=self.shared_bytes,
+            headroom_bytes=self.headroom_bytes,
             reserve_bytes=self.reserve_bytes,
             resume_bytes=self.resume_bytes,
             alpha_numerator=self.alpha.numerator,
             alpha_shift=self.alpha.denominator.bit_length() - 1,
             lossless=self.lossless,
+            data_class=self.data_class,
+            control_class=self.control_class,
+            weights_bytes=self.weights_bytes,
+            balance=self.balance[0],
+            flowlet_gap_ps=self.balance[1],
+            data_header_bytes=data_header_bytes,
+            control_bytes=control_bytes,
+            pause_bytes=pause_bytes,
+            serialisation_unit_ps=unit_ps,
         )
-        network.set_classes(self.data_class, self.control_class, *self.weights_bytes)
-        network.set_balance(*self.balance)
-        network.set_frames(*self.foreign_frames)
 
 
 def queues_of(fabric: Fabric, network: Network) -> Queues:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import genie_core
 import numpy as np
@@ -40,14 +39,9 @@ class Routes:
     def groups(self) -> int:
         return int(self.group_of_host.max(initial=-1)) + 1
 
-    def arrays(self) -> dict[str, Any]:
-        """Return the parts under the names that the packet kernel takes."""
-        return {
-            "group_of_host": self.group_of_host,
-            "hops": self.hops,
-            "last_hop_start": self.last_hop_start,
-            "last_hops": self.last_hops,
-        }
+    def native(self) -> genie_core.Routes:
+        """Return the routes as the kernel takes them."""
+        return genie_core.Routes(self.group_of_host, self.hops, self.last_hop_start, self.last_hops)
 
     def choices(self, node: int, destination: int) -> NDArray[np.int32]:
         """Return the output links of `node` towards host `destination`; none at the destination itself."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from genie.config.congestion import CONTROLS, Control, name_of
 from genie.config.limits import QUEUE_PAIRS_MAX, SPRAY_MAX
@@ -348,7 +348,7 @@ class Path(_Strict, frozen=True):
 
 
 class Fault(_Strict, kw_only=True, frozen=True):
-    """A link, a cable (both ways) or all cables of a switch fail or slow down; in the twin."""
+    """A link, a cable (both directions) or all cables of a switch fail or slow down; in the twin."""
 
     at: Duration
     until: Duration | None = None  # absent: permanent
@@ -417,6 +417,13 @@ class Fabric(_Strict, kw_only=True, frozen=True):
         if given is not None and name in (None, name_of(given)):
             return given
         return CONTROLS[name or "none"]()
+
+    def with_transport(self, transport: Transport) -> Fabric:
+        """Return the fabric with another transport, and without parameters of a control that it does not name."""
+        congestion = self.congestion
+        if congestion is not None and transport.congestion not in (None, name_of(congestion)):
+            congestion = None
+        return structs.replace(self, transport=transport, congestion=congestion)
 
     @property
     def spray(self) -> int:

@@ -126,7 +126,7 @@ def _torus(topology: Torus, hosts: int) -> NetworkSize:
     routers = prod(topology.size)
     cables = hosts
     for size in topology.size:
-        is_ring = topology.wraps and size > 2  # with two routers, one cable joins both ways around
+        is_ring = topology.wraps and size > 2  # with two routers, one cable joins them in both directions
         cables += routers if is_ring else routers // size * (size - 1)
     return NetworkSize(cables, routers)
 

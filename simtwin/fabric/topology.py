@@ -204,7 +204,7 @@ def _torus(builder: _Generator, topology: Torus) -> None:
     for place, dimension in product(places, range(len(topology.size))):
         size = topology.size[dimension]
         is_last = place[dimension] == size - 1
-        if size == 1 or (is_last and (not topology.wraps or size == 2)):  # two: one cable joins both ways
+        if size == 1 or (is_last and (not topology.wraps or size == 2)):  # two: one cable joins them in both directions
             continue
         builder.join(
             router[place], router[(*place[:dimension], (place[dimension] + 1) % size, *place[dimension + 1 :])]

@@ -43,9 +43,14 @@ class ClosedForms:
         self._host, self._lowering = host_of_rank, lowering
         self._frames = frames_of(fabric)
         self._shares = genie_core.EvenShares(
-            network.nodes, network.src_node, network.dst_node, network.rate_bps, network.delay_ps,
-            own_rate_bps=_own_rates_bps(network), **routes.arrays(),
-        )  # fmt: skip
+            network.nodes,
+            network.src_node,
+            network.dst_node,
+            network.rate_bps,
+            network.delay_ps,
+            routes.native(),
+            own_rate_bps=_own_rates_bps(network),
+        )
         self._loads: dict[tuple[object, ...], Load] = {}
 
     def prepare(self, keys: Sequence[CostKey]) -> None:

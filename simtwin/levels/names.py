@@ -38,6 +38,11 @@ class Level:
         return self.name in PACKET_LEVELS
 
     @property
+    def plays_messages(self) -> bool:
+        """Whether messages have times of their own; level analytic knows those of whole collectives alone."""
+        return self.name != ANALYTIC
+
+    @property
     def skips(self) -> bool:
         """Whether the level skips what recurs."""
         return self.name == SKIP

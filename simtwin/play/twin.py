@@ -23,13 +23,12 @@ from genie.record import warn
 from genie.workload.graph import Workload
 from simtwin.fabric.circuits import circuits_of
 from simtwin.fabric.control_values import control_problem
-from simtwin.fabric.devices import give_devices
-from simtwin.fabric.faults import give_changes
 from simtwin.fabric.paths import pinned_paths
 from simtwin.fabric.played_paths import Followed, PlayedPaths, follow_paths, played_paths
 from simtwin.fabric.queues import queues_of
 from simtwin.fabric.routing import shortest_path_routes
 from simtwin.fabric.schema import Fabric
+from simtwin.fabric.specification import Specification
 from simtwin.fabric.topology import Network
 from simtwin.fabric.transport import line_rate_bps, queue_pair_config
 from simtwin.levels.analytic import MESSAGE, CostKeys, CostModel, cost_keys, costs_of
@@ -142,23 +141,9 @@ class Twin:
             )
         to = None if needs_all_routes(fabric) else self.host_of_rank
         self.routes = routes = shortest_path_routes(network, to=to)
-        self._native = genie_core.Network(
-            hosts=network.hosts,
-            nodes=network.nodes,
-            frame_overhead_bytes=fabric.frame.overhead_bytes,
-            source=network.src_node,
-            target=network.dst_node,
-            rate_bps=network.rate_bps,
-            delay_ps=network.delay_ps,
-            buffer_bytes=network.buffer_bytes,
-            **routes.arrays(),
-            packet_latency_ps=network.packet_latency_ps,
-            message_latency_ps=network.message_latency_ps,
-        )
         queues = queues_of(fabric, network)
-        queues.give(self._native)
-        give_devices(fabric, network, self._native)
-        self._changes = give_changes(fabric, network, self._native)
+        self._specification = Specification.of(fabric, network, queues, routes)
+        self._native = self._specification.native()
         if problem := control_problem(fabric, network):
             raise SimulationError(f"fabric '{fabric.name}': {'.'.join(problem[0])}{problem[1]}")
         for warned in (*warnings_on(fabric, network, queues), *self.level.warnings(fabric)):
@@ -169,9 +154,11 @@ class Twin:
     def follow_paths(self, paths: pl.DataFrame) -> Followed:
         """Pin queue pairs to the paths of another run (its table) where possible; call it before any play."""
         followed = follow_paths(paths, self.fabric, self.network, self.host_of_rank.tolist())
-        for (source, target), ways in followed.pins.items():
-            for port, links in enumerate(ways):
-                self._native.pin(source, target, links, port if len(ways) > 1 else -1)
+        self._native = self._specification.native(
+            (source, target, links, port if len(paths) > 1 else -1)
+            for (source, target), paths in followed.pins.items()
+            for port, links in enumerate(paths)
+        )
         return followed
 
     def paths_of(self, transfers: pl.DataFrame, seeds: Sequence[int], followed: Followed | None) -> PlayedPaths:
@@ -187,7 +174,7 @@ class Twin:
             transfers.filter(pl.col("src") != pl.col("dst")).select("src", "dst").unique().sort("src", "dst").rows(),
             {(source, target): links for source, target, links in pinned_paths(self.fabric, self.network)},
             followed,
-            any(change.kind == "routes" for change in self._changes),
+            any(change.kind == "routes" for change in self._specification.changes),
         )
 
     def play(
@@ -357,7 +344,7 @@ class Twin:
             pinned |= {link: words for link in links if link not in pinned}
         dead: dict[str, list[str]] = {}
         for link in dict.fromkeys(simulator.dead_links()):
-            downs = [it.time_ps for it in self._changes if it.kind == "down" and it.number == link]
+            downs = [it.time_ps for it in self._specification.changes if it.kind == "down" and it.number == link]
             since_ps = max((time_ps for time_ps in downs if time_ps <= simulator.now_ps), default=min(downs))
             since = format_duration(Duration(since_ps))
             why = pinned.get(link, "no other path is left")

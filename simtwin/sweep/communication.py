@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from genie.record.bus_bandwidth import bus_bytes
-from simtwin.report.rank_time import NETWORK, rank_time, recorded_ranks, with_members
+from simtwin.report.rank_time import mean_iteration, with_members
 
 if TYPE_CHECKING:
     from simtwin.play.simulated import Simulated
@@ -24,10 +24,7 @@ def communication_of(run: Simulated) -> dict[str, float | None]:
     """
     import polars as pl
 
-    ends = run.timeline.group_by("iteration").agg(pl.col("end_ns").max())
-    ends_ns = dict(zip(ends["iteration"].to_list(), ends["end_ns"].to_list(), strict=True))
-    shares = rank_time(run).shares(ends_ns, recorded_ranks(run))
-    found: dict[str, float | None] = {"exposed_s": shares[NETWORK] * run.completion_s}
+    found: dict[str, float | None] = {"exposed_s": mean_iteration(run).exposed_ns / 1e9}
     collectives = run.timeline.filter(pl.col("kind") == "coll")
     each = (
         with_members(run, collectives)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from genie.figures.scale import ticks_of
 from genie.page import as_table, document, section
 from genie.record import mark
 from simtwin.sweep.communication import BUS_BANDWIDTHS
@@ -38,8 +38,6 @@ FIGURES: dict[str, tuple[str, str, float]] = {
     "pauses": ("Pauses", "frames", 1.0),
     "dropped": ("Drops", "packets", 1.0),
 }
-# Possible ends of a scale, over a power of ten -> distance of its ticks.
-SCALES = {1: 0.25, 1.5: 0.5, 2: 0.5, 2.5: 0.5, 3: 1, 4: 1, 5: 1, 6: 2, 8: 2, 10: 2.5}
 COLOURS = ("--one", "--two", "--three", "--four", "--five", "--six")
 PANELS_MAX = 24
 LABEL_MAX, SLOPED_PX = 6, 4  # letters of a level label; height of each further letter of a sloped one
@@ -142,12 +140,13 @@ def _panel(
         own = [row for row in rows if row[column] is not None and (line is None or row[coloured] == line)]
         points = [(x(row[along]), y(row[column] / divisor), row) for row in own]
         path = " ".join(f"{at_x:.1f},{at_y:.1f}" for at_x, at_y, _ in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{_colour(number)}" stroke-width="1.6"/>')
+        parts.append(f'<g><polyline points="{path}" fill="none" stroke="{_colour(number)}" stroke-width="1.6"/>')
         for at_x, at_y, row in points:
             named = "" if line is None else f"{line}\n"
             tip = escape(f"{named}{short(along)} {row[along]}: {row[column] / divisor:.4g} {unit}", quote=True)
             dot = f'cx="{at_x:.1f}" cy="{at_y:.1f}" r="4" fill="{_colour(number)}"'
-            parts.append(f'<circle {dot} data-tip="{tip}" tabindex="0"/>')
+            parts.append(f'<circle {dot} data-tip="{tip}"/>')
+        parts.append("</g>")
     label = escape(f"{column} along {along}" + f", {head}" * bool(head), quote=True)
     return f'<svg width="{width}" height="{height}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
@@ -156,14 +155,6 @@ def unit_of(kind: str, highest: float) -> tuple[str, float]:
     """Return the largest unit of which `highest` is at least one, else the smallest, with its value."""
     units = UNITS[kind]
     return next((unit for unit in units if highest >= unit[1]), units[-1])
-
-
-def ticks_of(highest: float, whole: bool = False) -> list[float]:
-    """Return ticks from 0 to the next round number at or above `highest`, which is above 0; `whole`: of counts."""
-    power = 10.0 ** math.floor(math.log10(highest))
-    top = next(top for top in SCALES if top * power >= highest * (1 - 1e-9))
-    step = max(SCALES[top] * power, 1.0) if whole else SCALES[top] * power
-    return [at * step for at in range(math.ceil(top * power / step - 1e-9) + 1)]
 
 
 def _cell(value: Any) -> Any:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genie.record import RecordError, final_name, kind_of, lock_folder, mark, unwritable, warn, write_atomically
-from simtwin.levels.names import ANALYTIC
 from simtwin.play.simulated import Simulated
 from simtwin.sweep.communication import BUS_BANDWIDTHS, communication_of
 
@@ -33,6 +32,7 @@ FORMULA_STARTS = "=+-@\t\r"
 NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 ROWS_KIND, WROTE = "sweep", "wrote"  # WROTE: in a line of rows.jsonl, digests of files in the sweep's folder
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+NO_FLOWS = "level analytic plays no messages: the number of flows, their times and slowdowns are left empty"
 # Column -> whether it is a fraction. A failed run has only wall_s; an unknown value is empty.
 RESULTS = {
     "completion_s": True,
@@ -57,19 +57,25 @@ def results_of(run: Simulated) -> dict[str, Any]:
 
     Percentiles are by nearest rank, over the transfers between hosts of all iterations.
     """
-    flows, links = run.flow_completion, run.links
-    row: dict[str, Any] = {"completion_s": run.completion_s, **communication_of(run), "flows": len(flows)}
-    fct_ns = sorted(flows["fct_ns"].to_list())
-    slowdowns = sorted(flows["slowdown"].drop_nulls().to_list())
+    links, plays_messages = run.links, run.twin.level.plays_messages
+    row: dict[str, Any] = {"completion_s": run.completion_s, **communication_of(run)}
+    fct_ns: list[int] = []
+    slowdowns: list[float] = []
+    if plays_messages:
+        flows = run.flow_completion
+        fct_ns, slowdowns = sorted(flows["fct_ns"].to_list()), sorted(flows["slowdown"].drop_nulls().to_list())
+        if not fct_ns:
+            warn("no data was sent between two hosts: flow completion times and slowdowns are left empty")
+    else:
+        warn(NO_FLOWS)
+    row["flows"] = len(fct_ns) if plays_messages else None
     row |= {f"fct_{name}_ns": _nearest_rank(fct_ns, share) for name, share in SHARES.items()}
     row |= {f"slowdown_{name}": _nearest_rank(slowdowns, share) for name, share in SHARES.items()}
-    if not len(flows):
-        warn("no data was sent between two hosts: flow completion times and slowdowns are left empty")
     if run.twin.level.has_packets:
         row["longest_queue_bytes"] = int(links["longest_queue_bytes"].max() or 0)  # type: ignore[arg-type]
         row |= {name: int(links[name].sum()) for name in ("marked", "trimmed", "pauses")}
         row["dropped"] = run.dropped
-    if run.twin.level.name != ANALYTIC:
+    if plays_messages:
         row["data_packets"] = int(run.info["data_packets"])
     return row | {"events": int(run.info["events"])}
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from live_runs import loopback
+from live_runs import in_this_process, loopback
 
+from genie.config.hosts import Calibration
 from genie.job import calibration
 from genie.job.calibration import measure
-from genie.job.job import hosts_of
+from genie.job.job import hosts_of, uncertainty
 from genie.job.options import LiveOptions, TrafficOptions
 from genie.live.launch.launcher import LaunchError, Outcome
 from genie.live.settings import RunSettings
@@ -40,3 +41,17 @@ def test_a_packets_cost_is_none_of_the_jobs_messages(
     assert (settings.nccl, settings.channels, settings.credit, settings.slots) == (None, 1, False, None)
     assert settings.algorithms == {"all_gather": "ring"}
     assert settings.rate_bps == 200_000_000
+
+
+@pytest.mark.parametrize(("latency_ns", "spread_ns", "is_uncertain"), [(0, 1, True), (100, 51, True), (100, 50, False)])
+def test_an_uncertain_latency_is_told_with_the_result(
+    latency_ns: int, spread_ns: int, is_uncertain: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Calibration(packet_latency_ns=latency_ns, packet_latency_spread_ns=spread_ns, samples=9, rate="200Mb/s")
+    monkeypatch.setattr(calibration, "measured_on", lambda *_: found)
+    hosts = loopback(tmp_path)
+    ended = in_this_process("calibrate", "--hosts", hosts, "-o", str(tmp_path / "out"))
+    assert ended.code == 0, ended.stderr
+    assert (uncertainty(found) in ended.stdout.splitlines()) == is_uncertain
+    assert bool(uncertainty(found)) == is_uncertain
+    assert ended.stdout.splitlines()[-1] == f"stored in {hosts}"

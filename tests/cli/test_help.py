@@ -76,6 +76,14 @@ def test_examples_keep_their_lines(command: tuple[str, ...], monkeypatch: pytest
     assert "[[" not in shown.stdout or "[[rate]]" in shown.stdout  # no markup was eaten
 
 
+def test_defaults_of_one_and_zero_are_shown() -> None:
+    shown = in_this_process("generate", "--help")
+    assert shown.code == 0
+    for option in ("--tp", "--micro-batch ", "--compute-scale"):
+        words = re.split(r"│ --|╰", shown.stdout.partition(f"│ {option}")[2])[0]
+        assert "[default: 1" in words, option
+
+
 def test_python_runs_it_as_a_module() -> None:
     shown = subprocess.run([sys.executable, "-m", "genie", "doctor", "--help"], capture_output=True, text=True)
     assert shown.returncode == 0

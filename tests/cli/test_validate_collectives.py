@@ -63,6 +63,13 @@ def test_it_refuses_by_name(given: list[str], words: str, tmp_path: Path) -> Non
     assert not (tmp_path / "out").exists()
 
 
+def test_a_launcher_cannot_start_it(tmp_path: Path) -> None:
+    words = ("validate", "--collectives", "all_reduce", "--ranks", "2", "-o", str(tmp_path / "out"))
+    ended = genie(*words, environment={"PMI_RANK": "0"})
+    assert ended.code == 2
+    assert "--collectives: starts the ranks itself" in ended.stderr
+
+
 @pytest.mark.extended
 def test_a_validation_without_a_trace(tmp_path: Path) -> None:
     ended = genie(

@@ -8,7 +8,21 @@ import pytest
 
 from genie.collectives import Action, LoweringError
 from genie.collectives.nccl.shape import NcclShape, choose_nccl, lower_nccl
-from genie.collectives.nccl.tuning import LL, LL128, NVLS, NVLS_TREE, RING, SIMPLE, TREE, Server, Tuner, gpus, versions
+from genie.collectives.nccl.tuning import (
+    LL,
+    LL128,
+    NVLS,
+    NVLS_TREE,
+    RING,
+    SAME_GENERATION,
+    SIMPLE,
+    TREE,
+    Server,
+    Tuner,
+    gpus,
+    versions,
+)
+from genie.compute.gpus import gpus as find_gpus
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Op
@@ -168,8 +182,13 @@ def test_all_operations_have_costs() -> None:
 
 
 def test_unknown_names_are_refused_with_the_list() -> None:
-    with pytest.raises(LoweringError, match=r"GPU 'h42': its costs are not known; known: gb10, a100, h100"):
+    with pytest.raises(LoweringError, match=r"GPU 'h42': NCCL's costs on it are not known; known: gb10, a100, h100"):
         Server("h42", "2.30", 450.0, 50.0)
+    with pytest.raises(LoweringError, match=r"gb300; give h100, of the same generation, and domain\.rate as on h800$"):
+        Server("h800", "2.30", 200.0, 50.0)
+    assert set(SAME_GENERATION.values()) <= set(gpus())
+    assert set(SAME_GENERATION).isdisjoint(gpus())
+    assert set(SAME_GENERATION) <= set(find_gpus()), "the names are those of genie generate"
     with pytest.raises(LoweringError, match=r"NCCL 1\.0: its constants are not known; known: 2\.19, 2\.23, 2\.30"):
         Server("h100", "1.0", 450.0, 50.0)
     with pytest.raises(LoweringError, match="GPU gb10: has a server of its own; this one has 8 of them"):

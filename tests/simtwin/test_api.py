@@ -16,7 +16,7 @@ from live_runs import in_this_process
 from polars.testing import assert_frame_equal
 
 import simtwin
-from genie.config.congestion import Hpcc, Swift
+from genie.config.congestion import Hpcc, Swift, name_of
 from genie.record import open_run
 from genie.workload.graph import Kind, WorkloadError
 from genie.workload.write import save
@@ -24,6 +24,7 @@ from simtwin.fabric.reading import to_toml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LEAF_SPINE = ROOT / "hosts/fabrics/leaf-spine.toml"
+ECN = {"minimum": "20KiB", "maximum": "80KiB", "probability": 0.2}
 
 
 def small(**tables: Any) -> simtwin.Fabric:
@@ -172,6 +173,17 @@ def test_all_transfers_of_a_collective_have_a_completion_time() -> None:
     assert flows["slowdown"].min() >= 1  # type: ignore[operator]
 
 
+def test_level_analytic_has_no_slowdowns() -> None:
+    """Messages of a collective that is played whole have sizes that say nothing of its time."""
+    fabric = small()
+    workload = simtwin.collective(fabric, "all_to_all", "1MiB")
+    for level, known in (("flow", True), ("analytic", False)):
+        flows = simtwin.simulate(fabric, workload, level=level).flow_completion
+        assert flows.height > 0
+        assert flows["slowdown"].is_not_null().all() == known, level
+        assert str(flows.schema["slowdown"]) == "Float64"
+
+
 def test_what_a_load_is() -> None:
     """Flows bring it on average, sizes are the distribution's, and another load draws the same flows sooner."""
     fabric = small()
@@ -295,5 +307,15 @@ def test_names_can_be_looked_up() -> None:
     """By completion in a notebook, and errors by who catches them."""
     assert dir(simtwin) == sorted(simtwin.__all__)
     errors = [getattr(simtwin, name) for name in simtwin.__all__ if name.endswith("Error")]
-    assert len(errors) == 6
+    assert len(errors) == 7
     assert all(issubclass(error, Exception) for error in errors)
+
+
+@pytest.mark.parametrize("control", ["hpcc", "none", "dcqcn"])
+def test_an_option_s_control_is_that_of_the_written_fabric(control: str, tmp_path: Path) -> None:
+    given = small(ecn=ECN).with_control("dcqcn", additive="50Mb/s")
+    traffic = simtwin.incast(given, "64KiB", senders=1, ranks=2)
+    simtwin.simulate(given, traffic, congestion=control).write(tmp_path / "run")
+    read = simtwin.Fabric.load(tmp_path / "run" / "fabric.toml")
+    assert name_of(read.control) == control
+    assert (read.congestion is not None) == (control == "dcqcn")

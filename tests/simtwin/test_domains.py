@@ -16,7 +16,7 @@ from genie.workload.synthetic import collective, point_to_point
 from simtwin.fabric.schema import Domain, Fabric, LeafSpine, Link, RailOptimized
 from simtwin.fabric.topology import build_network
 from simtwin.play.twin import Twin
-from simtwin.report.limits import inside_servers
+from simtwin.report.servers import inside_servers
 
 GBPS, NS, MIB = 10**9, 1000, 1 << 20
 GPUS = 72

@@ -183,3 +183,27 @@ def test_the_twin_tells_how_many_episodes_there_were() -> None:
     assert facts["episodes"]["replayed"] == 40
     assert facts["share"] > 0.5
     assert np.all(np.asarray(skipped.timeline["end_ns"]) >= 0)
+
+
+def test_a_collective_that_waits_leaves_its_links_to_others() -> None:
+    rounds = 8
+    groups = [Group("pair", (1, 3)), Group("all", tuple(range(8)))]
+    graphs: dict[int, RankGraph] = {}
+    for rank in range(8):
+        builder = RankBuilder(rank)
+        last: tuple[int, ...] = ()
+        for number in range(rounds if rank in (1, 3) else 0):  # the other ranks wait for these
+            last = (builder.add(2 * number, "compute", Kind.COMP, last, duration_ns=100_000),)
+            last = (builder.add(2 * number + 1, "sum", Kind.COLL, last, size_bytes=4 * MIB, op=Op.ALL_REDUCE, group=0),)
+        builder.add(99, "all", Kind.COLL, last, size_bytes=MIB, op=Op.ALL_REDUCE, group=1)
+        graphs[rank], _ = builder.finish()
+    workload = Workload("waits", 8, groups, graphs)
+    case = SkipCase("waits", RAILS, workload, NCCL, 1, ())
+    assert not first_difference(play(case, skips=False), play(case, skips=True))
+    plan = build_plan(workload, lowering=NCCL)
+    twin = Twin(RAILS, twin_of(RAILS).network, list(range(8)))
+    episodes = twin.episodes(plan)
+    simulator = played_with(twin, plan, episodes)
+    # Some rounds and the last collective are played apart, not each round with all that came before it.
+    assert episodes.report["distinct"] < rounds / 2
+    assert episodes.report["played"] < 0.6 * simulator.data_packets

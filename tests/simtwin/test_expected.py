@@ -92,3 +92,14 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     )
     assert "level packet+skip takes less where it can skip" in lines[2]
     assert lines[3].startswith("memory: about 0.")
+
+
+@pytest.mark.parametrize("level", ["flow", "analytic"])
+def test_a_level_without_an_estimate_says_so(level: str) -> None:
+    ended = in_this_process(
+        "simulate", f"{ROOT}/examples/transformer", "--rate", "1Gb/s", "--dry-run", "--level", level
+    )
+    assert ended.code == 0, ended
+    assert f"\ntime: not estimated at level {level}, only at level packet; for large jobs analytic is fastest\n" in (
+        ended.stdout
+    )

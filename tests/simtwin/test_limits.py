@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from live_runs import genie, rings
 
@@ -28,6 +30,8 @@ from simtwin.report.collectives import CollectiveRow, collective_rows, words_of
 from simtwin.report.digest import digest_of
 from simtwin.report.limits import ERROR, LINKS, NVLINK, STEPS, WAITING, WIRE, Limit
 from simtwin.report.limits_file import write_limits
+from simtwin.report.loads import hottest, link_loads
+from simtwin.report.servers import inside_servers, port_links, servers_of_hosts
 
 LEVELS = ("packet", "flow", "analytic")
 RAILS = 4  # ranks of each of the two servers
@@ -51,6 +55,16 @@ hosts = 20
 [link]
 rate = "90Tb/s"
 delay = "1ns"
+"""
+SHARED_BRIDGE = """
+name = "one NIC of two hosts"
+[topology]
+kind = "explicit"
+host = [{name = "a"}, {name = "b"}]
+switch = [{name = "inside", bridge = true}, {name = "leaf"}]
+link = [{a = "a", b = "inside"}, {a = "b", b = "inside"}, {a = "inside", b = "leaf"}]
+[link]
+rate = "100Gb/s"
 """
 DOMAIN = 'domain = {rate = "3600Gb/s"}'
 H100 = Server("h100", "2.30", 370.8, 50.0)
@@ -141,6 +155,34 @@ def test_messages_inside_a_server_are_limited_by_its_links(tmp_path: Path) -> No
     assert limit_of(tmp_path / "slow", slow, collective(Op.ALL_REDUCE, 8, 1 << 20), Lowering()).name == LINKS
     fast = twin_of("flow", "10Gb/s")
     assert limit_of(tmp_path / "fast", fast, collective(Op.ALL_REDUCE, 8, 1 << 20), Lowering()).name == WIRE
+
+
+@pytest.mark.parametrize("level", ["packet", "flow"])
+@pytest.mark.parametrize("lowering", [GPUS, Lowering()], ids=["nccl", "plain"])
+def test_the_link_to_a_port_of_pxn_is_of_the_wire(level: str, lowering: Lowering, tmp_path: Path) -> None:
+    """The link of a host to its port has the rate of its NIC: only a slow domain makes server links the limit."""
+    op, limits = (Op.ALL_TO_ALL if lowering.nccl else Op.ALL_REDUCE), []
+    for name, rate in (("fast", "3600Gb/s"), ("faster", "7200Gb/s"), ("slow", "10Gb/s")):
+        twin = twin_of(level, domain=f'domain = {{rate = "{rate}", pxn = true}}')
+        run, row = played(tmp_path / name, twin, collective(op, 2 * RAILS, 1 << 22), lowering)
+        assert row.limit is not None
+        limits.append(row.limit.name)
+        loads = hottest(link_loads(run, twin.network), 4)
+        if rate != "10Gb/s":
+            assert re.fullmatch(r"port\d->rail\dleaf0", row.link)
+            assert all("leaf" in link for link in loads["link"])
+    assert limits == [WIRE, WIRE, WIRE if lowering.nccl else LINKS]
+
+
+def test_of_bridges_only_those_of_one_host_with_a_cable_are_ports() -> None:
+    network = twin_of("flow", domain='domain = {rate = "3600Gb/s", pxn = true}').network
+    names = np.array(network.link_names)
+    of_ports = {f"host{h}->port{h}" for h in range(8)} | {f"port{h}->host{h}" for h in range(8)}
+    assert set(names[port_links(network)]) == of_ports
+    assert "server0->port0" in names[inside_servers(network)]
+    assert servers_of_hosts(network).tolist() == [0] * RAILS + [RAILS] * RAILS
+    shared = parse_fabric(SHARED_BRIDGE)
+    assert not port_links(build_network(shared)).any()
 
 
 def test_a_time_that_a_slice_waits_is_a_step_of_the_gpu(tmp_path: Path) -> None:

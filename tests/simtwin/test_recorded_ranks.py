@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from live_runs import in_this_process, rings
 from twin_fabrics import leaf_spine
 
 from genie.compute.operators import Timed
@@ -15,6 +18,7 @@ from genie.generate.step import Step
 from genie.generate.training import Training
 from genie.plan.build import build_plan
 from genie.record import Run
+from genie.record.played import iteration_ends
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Kind, Workload
 from simtwin.fabric.topology import build_network
@@ -23,7 +27,7 @@ from simtwin.play.run import simulate_to_folder
 from simtwin.play.twin import SimulationError, Twin
 from simtwin.report.collectives import collective_rows
 from simtwin.report.critical_path import critical_path
-from simtwin.report.loads import iteration_ends
+from simtwin.report.limits import no_limits
 from simtwin.report.rank_time import rank_time, recorded_ranks
 from simtwin.report.write import simulation_report
 
@@ -118,7 +122,40 @@ def test_there_is_no_critical_path_of_some_ranks(runs: tuple[Run, Run]) -> None:
     assert critical_path(few, 0) == []
     page = simulation_report(few.path)
     assert "The last row is the critical path" not in page
-    assert "4 of 16 ranks" in page
+    assert '"has_path":false' in page.replace(" ", "")
+    assert re.search(r"<p[^>]*>The timeline holds 4 of 16 ranks, of each class the last to end\. Nodes ", page)
+    whole_page = simulation_report(whole.path)
+    assert "The last row is the critical path" in whole_page
+    assert '"has_path":true' in whole_page.replace(" ", "")
+
+
+def test_the_table_of_some_ranks_says_why_it_has_no_limits(
+    job: Workload, runs: tuple[Run, Run], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    whole, few = runs
+    why = (
+        "imits are not known: the tables hold 4 of 16 ranks, because the job has more than 8 million nodes or "
+        "4 million transfers; for limits, simulate fewer layers and micro-batches, such as of genie generate MODEL "
+        "--layers 16 --micro-batches 16"
+    )
+    assert no_limits(whole) == ""
+    assert no_limits(few) == f"l{why}"
+    options = re.findall(r"--[a-z-]+", why)
+    assert options
+    assert all(option in in_this_process("generate", "--help").stdout for option in options)
+    assert f"L{why}." in simulation_report(few.path)
+    assert why not in simulation_report(whole.path)
+    out, line = tmp_path / "run", ("simulate", rings(tmp_path), "--rate", "1Gb/s", "--level", "analytic")
+    assert "limits are not known" not in in_this_process(*line, "-o", str(out)).stdout
+    monkeypatch.setattr(ranks_module, "RECORDED_NODES_MAX", 1)
+    assert "\nlimits are not known: the tables hold 1 of " in in_this_process(*line, "-o", str(out)).stdout
+
+
+def test_other_runs_without_limits_say_why(runs: tuple[Run, Run]) -> None:
+    whole, _ = runs
+    stopped, astra = (replace(whole, info=whole.info | more) for more in ({"complete": False}, {"model": "astra-sim"}))
+    assert no_limits(stopped) == "limits are not known: the simulation stopped early"
+    assert no_limits(astra).startswith("limits are not known: ASTRA-sim")
 
 
 def test_iterations_end_alike(runs: tuple[Run, Run]) -> None:

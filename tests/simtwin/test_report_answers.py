@@ -153,7 +153,7 @@ def test_a_message_leads_back_to_its_sender() -> None:
 
 def test_slices_leave_out_what_is_too_short_to_draw() -> None:
     path = [Segment(0, "comp", 0, 100), Segment(0, "coll", 100, 101, op="all_reduce"), Segment(1, IDLE, 101, 500)]
-    assert slices_of(path, 8, 2) == [[0, 8, "comp", 0, 100, 0, "rank 0: comp"]]
+    assert slices_of(path, 8, 2) == [[0, 8, "comp", 0, 100, 0, "rank 0: comp", ""]]
 
 
 def test_fabrics_of_equal_time_are_explained(tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from twin_fabrics import GBPS, incast, leaf_spine, single_switch, twin_of
 
 from genie.record import RecordError, Run
+from genie.record.played import iteration_ends
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, Workload
 from simtwin.fabric.reading import parse_fabric
 from simtwin.fabric.schema import Fabric
 from simtwin.fabric.topology import build_network
 from simtwin.play.run import simulate_to_folder
-from simtwin.report.loads import hottest, iteration_ends, link_loads
+from simtwin.report.loads import hottest, link_loads
 from simtwin.report.queue_depths import POINTS_MAX, queue_depths
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, rank_time, rows_of_ranks, strips
 from simtwin.report.sentence import busy, sentence
@@ -118,7 +119,7 @@ def test_of_links_as_busy_as_each_other_the_one_with_the_highest_interval_is_hot
             ("even", 0.3, 0.614, 9500),
         ],
         schema=["link", "mean", "peak", "longest_queue_bytes"], orient="row",
-    ).with_columns(size_bytes=1, number=pl.int_range(4))  # fmt: skip
+    ).with_columns(size_bytes=1, to_port=False, number=pl.int_range(4))  # fmt: skip
     assert hottest(loads, 4)["link"].to_list() == ["busier", "higher", "even", "longer"]
     unknown = loads.with_columns(peak=pl.lit(None, pl.Float64))
     assert hottest(unknown, 4)["link"].to_list() == ["busier", "even", "longer", "higher"]

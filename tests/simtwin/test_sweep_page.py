@@ -9,10 +9,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from browsed import Opened, press, tip_in_one_line
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simtwin.sweep.page import sweep_page, ticks_of, unit_of
+from genie.figures.scale import ticks_of
+from simtwin.sweep.page import sweep_page, unit_of
 from simtwin.sweep.rows import RESULTS, table_of
 
 AXES = ["fabric.transport.congestion", "fabric.switch.buffer", "traffic.load"]
@@ -49,6 +51,25 @@ def test_a_person_reads_lines_and_tips(browser: Any, tmp_path: Path) -> None:
     assert heights[-1] == min(heights)
     assert errors == []
     page.close()
+
+
+def test_lines_are_read_by_keyboard_and_rows_are_sorted(tmp_path: Path, opened: Opened) -> None:
+    path = tmp_path / "sweep.html"
+    path.write_text(sweep_page(rows_of(), AXES, "sweep.toml"), encoding="utf-8")
+    page = opened(path)
+    drawn = page.locator("svg").count()
+    assert page.locator("svg [tabindex='0']").count() == drawn > 3, "a drawing is one stop of the Tab key"
+    page.locator("svg [tabindex='0']").first.focus()
+    assert press(page, "ArrowRight") == ["img", "dcqcn; load 0.5: 2 ms"]
+    assert press(page, "ArrowDown") == ["img", "<swift>; load 0.5: 8 ms"]
+    assert tip_in_one_line(page) == "<swift>; load 0.5: 8 ms"
+    assert press(page, "Home") == ["img", "<swift>; load 0.3: 7 ms"]
+    page.locator("details summary").click()
+    heading = page.locator("th", has_text="completion_s")
+    heading.locator("button").click(click_count=2)
+    at = heading.evaluate("it => it.cellIndex")
+    cells = page.locator(f"tbody td:nth-child({at + 1})").all_inner_texts()
+    assert [float(it) for it in cells] == [it / 1000 for it in range(12, 0, -1)]
 
 
 def test_a_page_asks_for_nothing_and_leaves_out_what_never_was() -> None:

@@ -19,7 +19,7 @@ NEVER_PS = 1 << 60
 
 def start(case: SkipCase) -> genie_core.Simulator:
     fabric = msgspec.structs.replace(case.fabric, fault=[])  # their times are absolute
-    twin = Twin(fabric, build_network(fabric), list(range(case.workload.world_size)), threads=case.threads)
+    twin = Twin(fabric, build_network(fabric), list(range(case.workload.world_size)))
     simulator = twin.simulator(build_plan(case.workload, lowering=case.lowering))
     assert isinstance(simulator, genie_core.Simulator)
     simulator.start()

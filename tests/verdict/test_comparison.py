@@ -126,6 +126,9 @@ def test_runs_that_cannot_be_compared_are_refused() -> None:
     fewer = replace(live, info={**live.info, "ranks": 4})
     with pytest.raises(VerdictError, match=r"differ in ranks \(8 and 4\)"):
         compare(live, fewer)
+    lowered = [replace(live, info={**live.info, "lowering": {"wire": "nccl", "channels": count}}) for count in (1, 2)]
+    with pytest.raises(VerdictError, match=r"differ in lowering\.channels \(1 and 2\): compare runs of one job"):
+        compare(*lowered)
     short = replace(live, info={**live.info, "complete": False, "problem": "rank 3\ndied"})
     for pair in ((live, short), (short, live)):
         with pytest.raises(VerdictError, match=r"the run did not end \(rank 3 died\): give one that did"):
@@ -159,3 +162,13 @@ def test_the_command_writes_what_it_prints(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", [[], ["one"]], ids=["none", "one"])
 def test_fewer_than_two_runs_are_refused(given: list[str]) -> None:
     assert genie("compare", *given).code == 2
+
+
+def test_simulations_of_one_job_on_links_of_other_rates_are_compared() -> None:
+    _, twin = run_pair(1, Noise(), Fault())
+    servers = [{"gpu": "h100", "nic_gb_per_s": rate} for rate in (50.0, 100.0)]
+    before, after = (replace(twin, info={**twin.info, "lowering": {"server": server}}) for server in servers)
+    assert compare(before, after).result == "same"
+    other = replace(twin, info={**twin.info, "lowering": {"server": {**servers[0], "gpu": "a100"}}})
+    with pytest.raises(VerdictError, match=r"differ in lowering\.server\.gpu \(h100 and a100\)"):
+        compare(before, other)

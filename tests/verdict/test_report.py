@@ -33,7 +33,7 @@ def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[obj
 
 
 def test_the_verdict_comes_first_with_one_action(page) -> None:
-    shown = [line for line in page.inner_text("body").splitlines() if line.strip()]
+    shown = [line for line in page.inner_text("main").splitlines() if line.strip()]
     assert shown[0] == "FAIL"
     assert "ank 5: its NIC (host5/nic0) or link" in shown[1]
     assert "since iteration 7" in shown[1]

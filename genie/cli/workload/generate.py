@@ -19,7 +19,7 @@ from genie.generate.step import Step
 from genie.invocation import note
 from genie.job.generation import ComputeOptions, ModelOptions, ParallelOptions, StepOptions, training_of
 from genie.job.warnings import warn
-from genie.page.words import amount, duration, percent
+from genie.page.words import duration, percent
 from genie.workload.graph import Kind, Workload
 from genie.workload.pytorch.convert import check_prefix
 from genie.workload.write import save
@@ -30,7 +30,7 @@ Examples:
 ```text
 genie generate llama3-8b --gpus 16 --tp 2 --pp 2 --micro-batches 8 -o traces/llama
 genie generate DIR/config.json --gpus 64 --fsdp --sequence 8192 -o traces/mine
-genie generate deepseek-v3 --gpus 1024 --pp 16 --ep 64 --micro-batches 32 --explain -o traces/v3
+genie generate deepseek-v3 --gpus 1024 --pp 16 --ep 64 --recompute full --explain -o traces/v3
 genie simulate traces/llama --fabric FABRIC.toml
 ```
 """
@@ -131,6 +131,6 @@ def _warn_of_memory(step: Step, gpu: Gpu) -> None:
     needed = memory_of(step, fullest).total
     if needed > gpu.memory_gb * 1e9:
         warn(
-            f"a rank of pipeline stage {fullest} needs about {amount(needed)}, and {gpu.label} has {gpu.memory_gb:g} "
-            "GB: give more --tp or --pp, --fsdp, or --recompute full"
+            f"a rank of pipeline stage {fullest} needs about {needed / 1e9:.0f} GB, and {gpu.label} has "
+            f"{gpu.memory_gb:g} GB: give more --tp or --pp, --fsdp, or --recompute full"
         )

@@ -38,6 +38,7 @@ SIMPLE_OVERHEADS = 3  # posts of a step of the protocol Simple
 SCATTERED = ("all_gather", "reduce_scatter")  # operations with a block of each member
 COLLNET = (COLLNET_DIRECT, COLLNET_CHAIN)
 ONLY_SIMPLE = (NVLS, NVLS_TREE, PAT, *COLLNET)
+SAME_GENERATION = {"a100-40": "a100", "h800": "h100", "h20": "h100"}  # GPUs without costs of their own
 COLLNET_MEMBERS_MAX = 8  # of a server
 COLLNET_THREAD_BYTES, COLLNET_THREADS = 512, 640  # that justify a thread of CollnetChain, and threads of a channel
 COLLNET_BUS_SHARE, COLLNET_DIRECT_SHARE = 0.5, 0.85  # of the bandwidth; the latter from Hopper on
@@ -67,7 +68,11 @@ class Server:
 
     def __post_init__(self) -> None:
         if self.gpu not in gpus():
-            raise LoweringError(f"GPU {self.gpu!r}: its costs are not known; known: {', '.join(gpus())}")
+            alike = SAME_GENERATION.get(self.gpu)
+            advice = f"; give {alike}, of the same generation, and domain.rate as on {self.gpu}" if alike else ""
+            raise LoweringError(
+                f"GPU {self.gpu!r}: NCCL's costs on it are not known; known: {', '.join(gpus())}{advice}"
+            )
         if self.version not in versions():
             raise LoweringError(f"NCCL {self.version}: its constants are not known; known: {', '.join(versions())}")
 

@@ -51,7 +51,7 @@ def check_size(settings: RunSettings, size: int) -> None:
         return
     text = f"{size} rank{'s' if size > 1 else ''} started and the run has {settings.ranks}: start that many"
     if size == 1:
-        text += " (MPI sees this one alone: under srun give --mpi=pmi2, or set MASTER_ADDR to do without MPI)"
+        text += " (MPI sees this one alone: under srun set MASTER_ADDR to do without MPI)"
     raise RankError(text, EXIT_USAGE, agreed=True)
 
 

@@ -90,8 +90,8 @@ class PathTrace:
             self._before |= self._trace(flows, left_s)
             tried = most
             for peer in wanted:
-                ways = {tuple(hops) for (to, _), hops in self._before.items() if to == peer}
-                wanted[peer] = max(ports_needed(len(ways)), self._settings.ports_each)
+                paths = {tuple(hops) for (to, _), hops in self._before.items() if to == peer}
+                wanted[peer] = max(ports_needed(len(paths)), self._settings.ports_each)
         known = [[peer, port, hops] for (peer, port), hops in self._before.items()]
         answer: list[Any] = self._meet.agree(known, self._decide)
         chosen = {int(peer): [int(port) for port in ports] for peer, ports in answer[self._rank]}
@@ -154,12 +154,12 @@ class PathTrace:
         return found
 
     def _needed(self, everyone: list[Any]) -> list[tuple[int, int, int]]:
-        ways: dict[Pair, list[tuple[int, Links]]] = {}
+        paths: dict[Pair, list[tuple[int, Links]]] = {}
         for rank, rows in enumerate(everyone):
             for peer, port, before, after in rows:
                 if links := self._graph.links(rank, peer, before or after):
-                    ways.setdefault((rank, peer), []).append((port, tuple(links)))
-        return trains(ways, TRAINS_EACH, TRAINS_MAX)
+                    paths.setdefault((rank, peer), []).append((port, tuple(links)))
+        return trains(paths, TRAINS_EACH, TRAINS_MAX)
 
     def _sink(self) -> socket.socket | None:
         """Bind a socket that swallows the trains, so that this host does not answer them; None if the port is taken."""

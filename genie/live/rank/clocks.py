@@ -41,7 +41,10 @@ class Exchange:
 
     @property
     def offset_ns(self) -> float:
-        """This rank's clock minus rank 0's, if both ways took equally long; wrong by half the round trip at most."""
+        """This rank's clock minus rank 0's, if both directions took equally long.
+
+        The error is half the round trip at most.
+        """
         return self.middle_ns - self.answered_ns
 
 

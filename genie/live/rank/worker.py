@@ -226,7 +226,7 @@ class Rank:
         if self.transport.failure == STALLED:
             # The cause may be a link that drops packets silently, which no rank can see.
             check = f"genie check {'--lab' if self.settings.lab else '--hosts'} FILE tries every path for such losses"
-            text = f"nothing came for {self.stall_s:.3g} s: {waiting}; {check}"
+            text = f"nothing came for {self.stall_s:.3g} s: {waiting}; where a wait takes longer, give --stall; {check}"
         else:
             text = self._named(self.transport.error) + (f"; waiting: {waiting}" if waiting else "")
         kind = ConnectionEndedError if self.transport.failure == ENDED else RankError

@@ -30,6 +30,7 @@ SURE = 3.0  # standard errors of a median, beyond which a change is not noise
 MEDIAN_ERROR = 1.2533 * 1.4826  # standard error of a median, over median absolute deviation and root of the number
 UNSURE_MIN = 0.05  # a change within the noise that is not called none
 EXACT_MIN = 0.005  # smallest change that counts between two simulations, which have no noise
+OF_THE_FABRIC = {"nic_gb_per_s", "scale_up_gb_per_s"}  # in a lowering
 Key = tuple[str, int, str, int]
 
 
@@ -236,12 +237,25 @@ def _check_alike(before: Run, after: Run) -> None:
         )
     for key in ("ranks", "lowering", "algorithms"):
         one, other = before.info.get(key), after.info.get(key)
-        if one is not None and other is not None and one != other:
-            values = f" ({one} and {other})" if key == "ranks" else ""
-            raise VerdictError(f"{before.path} and {after.path} differ in {key}{values}: compare runs of one job")
+        if one is not None and other is not None and (differs := _first_difference(one, other)) is not None:
+            place, values = ".".join((key, *differs[0])), f"{differs[1]} and {differs[2]}"
+            raise VerdictError(f"{before.path} and {after.path} differ in {place} ({values}): compare runs of one job")
     one, other = (communication(run, ended_iterations(run)[0]) for run in (before, after))
     if not one.sort(one.columns).equals(other.sort(other.columns)):
         raise VerdictError(f"{before.path} and {after.path} are runs of other workloads: compare runs of one job")
+
+
+def _first_difference(one: Any, other: Any) -> tuple[tuple[str, ...], Any, Any] | None:
+    """Return the place and the values of a difference between two settings; None without one.
+
+    Rates of a fabric's servers are no settings of a job: messages that follow from them are compared by themselves.
+    """
+    if not (isinstance(one, dict) and isinstance(other, dict)):
+        return None if one == other else ((), one, other)
+    for key in sorted({*one, *other} - OF_THE_FABRIC):
+        if (found := _first_difference(one.get(key), other.get(key))) is not None:
+            return (str(key), *found[0]), found[1], found[2]
+    return None
 
 
 def _check_fabrics(before: Run, after: Run, twins: tuple[Run | None, Run | None]) -> None:

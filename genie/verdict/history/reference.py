@@ -38,8 +38,12 @@ def reference_of(run: Run, twin: Run | None) -> Run:
 
 
 def as_measured(run: Run) -> Run:
-    """Return a run as the later one of a comparison, whichever world it is of."""
-    return Run(run.path, {**run.info, "world": "live"}, run.timeline, run.transfers, run.counters, run.paths)
+    """Return a run as the later one of a comparison, whichever world it is of.
+
+    It has no lowering: two runs of one job may have been lowered for other fabrics.
+    """
+    info = {key: value for key, value in run.info.items() if key != "lowering"}
+    return Run(run.path, {**info, "world": "live"}, run.timeline, run.transfers, run.counters, run.paths)
 
 
 def check_complete(run: Run) -> None:
