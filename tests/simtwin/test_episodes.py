@@ -66,12 +66,22 @@ def compare(case: SkipCase) -> tuple[int, int, str]:
     return skipped.episodes, skipped.skipped, skipped.unusable
 
 
+def check_drawn_job(seed: int, size_factor: int = 1) -> None:
+    case = draw_job(seed, size_factor)
+    difference = first_difference(play(case, skips=False), play(case, skips=True))
+    replay = f"skip_bits.py --jobs --first {seed} --cases 1 --size-factor {size_factor}"
+    assert not difference, f"{case.name}: {difference[:400]}; replay: {replay}"
+
+
 @pytest.mark.parametrize("first", range(0, 60, 10))
 def test_drawn_jobs_have_the_same_bits(first: int) -> None:
     for seed in range(first, first + 10):
-        case = draw_job(seed)
-        difference = first_difference(play(case, skips=False), play(case, skips=True))
-        assert not difference, f"{case.name}: {difference[:400]}; replay: skip_bits.py --jobs --first {seed} --cases 1"
+        check_drawn_job(seed)
+
+
+def test_packets_after_what_was_played_apart_meet_its_order_of_inputs() -> None:
+    # In the third beginning a collective is played packet by packet, after others that were played apart.
+    check_drawn_job(3143, 2)
 
 
 def test_what_comes_again_on_each_rail_and_in_each_round_is_played_once() -> None:

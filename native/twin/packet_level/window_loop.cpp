@@ -89,10 +89,12 @@ bool Simulator::WindowLoop::come_to(std::uint64_t window, TimePs time) {
   return in_time;
 }
 
-// The rest of a window, and of the one after it where one thread may play both at once.
+// The rest of a window, and of the one after it where one thread may play both at once. A listener hears of
+// starts before their first packets reach a switch, which is in the next window at the earliest.
 bool Simulator::WindowLoop::play(std::uint64_t window) {
   const TimePs both = calendar_.end_of(window + 1);
-  if (standings_.is_alone() && simulator_.turns_.size() > 2 && both <= until_ &&
+  const bool may_play_two = standings_.is_alone() && simulator_.listener_ == nullptr;
+  if (may_play_two && simulator_.turns_.size() > 2 && both <= until_ &&
       simulator_.next_change_time() >= both) {
     played_until_ = both;
     return play_two(window);

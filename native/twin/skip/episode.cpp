@@ -135,17 +135,11 @@ Episode play_apart(const Network& part, const roce::QueuePairConfig& config, con
   simulator.start();
   Links& links = simulator.links();
   links.keep_services();
-  std::uint32_t beside = 0;
+  std::uint32_t mark = 0;
   for (std::size_t at = 0; at < services.size(); ++at) {
     const InputService& own = services[at];
-    std::uint32_t mark = 0;
-    if (!own.is_known || own.time >= 0) {  // beside services of the episode at that time it is not known
-      const bool is_beside = at > 0 && own.is_known && services[at - 1].is_known &&
-                             services[at - 1].time == own.time &&
-                             links.target_of(services[at - 1].link) == links.target_of(own.link);
-      if (!is_beside) beside = links.make_service_mark(own.link);
-      mark = beside;
-    }
+    if (at == 0 || own.mark != services[at - 1].mark)
+      mark = own.mark == 0 ? 0 : links.make_service_mark(own.link);
     const InputOrder::Service service{own.time, at, mark};
     if (own.is_later) links.add_later_service(own.link, service);
     if (!own.is_later) links.set_service(own.link, service);
@@ -189,7 +183,7 @@ Episode play_apart(const Network& part, const roce::QueuePairConfig& config, con
     if (part.link_target[link] < part.hosts || simulator.links().totals(link).packets == 0) continue;
     const InputOrder::Service own = links.service_of(link);
     order_of[link] = own.order;
-    episode.services.push_back({.link = link, .time = own.time, .is_known = own.mark == 0});
+    episode.services.push_back({.link = link, .time = own.time, .mark = own.mark});
   }
   std::ranges::sort(episode.services, {}, [&](const InputService& it) {
     return std::tuple(part.link_target[it.link], it.time, order_of[it.link]);

@@ -18,9 +18,9 @@ namespace genie::twin {
 struct InputService {
   std::uint32_t link = 0;
   TimePs time = 0;
-  bool is_known = true;   // also beside others at the same time, where it comes in the order of the list
-  bool is_later = false;  // after the episode has used the link, by others
-  bool is_alone = true;   // its switch has served no other of them at that time
+  std::uint32_t mark = 0;  // of those at one time and with one mark the order is that of the list
+  bool is_later = false;   // after the episode has used the link, by others
+  bool is_alone = true;    // its switch has served no other of them at that time
 };
 using InputServices = std::vector<InputService>;
 

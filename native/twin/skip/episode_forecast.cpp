@@ -58,7 +58,7 @@ std::vector<Episodes::Act*> Episodes::in_order(Component& component) {
 InputOrder::Service Episodes::service_after(const Component& component, std::size_t at) {
   const InputService& own = component.episode->services[at];
   const TimePs time = component.first + own.time;
-  if (!own.is_alone) return {time, at, own.is_known ? component.mark : ++latest_mark_};
+  if (!own.is_alone) return {time, at, own.mark == 0 ? component.mark : ++latest_mark_};
   const std::uint32_t link = component.place->part.links[own.link];
   const auto entry = std::ranges::find(component.entries, link, &Component::Entry::link);
   if (entry == component.entries.end()) return {time, at, ++latest_mark_};
@@ -93,19 +93,25 @@ void Episodes::take_services(Component& component) {
   });
   services_.clear();
   TimePs place = -static_cast<TimePs>(component.entries.size()) - 1;
-  const Entry* before = nullptr;
-  for (const Entry& own : component.entries) {
-    const bool is_next = before != nullptr && simulator_->links().target_of(before->link) ==
-                                                  simulator_->links().target_of(own.link);
-    const bool is_together =
-        is_next && before->service.time == own.service.time && before->service.time != InputOrder::kLongAgo;
-    const bool is_known = !is_together || before->service.mark == own.service.mark;
-    TimePs time = own.service.time - component.first;
-    if (own.service.time < component.first) time = is_known ? ++place : place;
-    if (!is_known) services_.back().is_known = false;
-    services_.push_back(
-        {.link = part.link(own.link), .time = time, .is_known = is_known, .is_later = own.is_later});
-    before = &own;
+  std::uint32_t mark = 0;
+  const auto target_of = [&](const Entry& own) { return simulator_->links().target_of(own.link); };
+  for (auto own = component.entries.begin(); own != component.entries.end();) {
+    // Of those together the order is known within a mark. One mark before the episode is as good as times.
+    const auto end = std::find_if(own, component.entries.end(), [&](const Entry& it) {
+      return target_of(it) != target_of(*own) || it.service.time != own->service.time;
+    });
+    const bool is_before = own->service.time < component.first;
+    const bool is_in_order = is_before && (own->service.time == InputOrder::kLongAgo ||
+                                           own->service.mark == std::prev(end)->service.mark);
+    if (is_before && !is_in_order) ++place;
+    for (auto before = own; own != end; before = own++) {
+      if (before == own || before->service.mark != own->service.mark) ++mark;
+      if (is_in_order) ++place;
+      services_.push_back({.link = part.link(own->link),
+                           .time = is_before ? place : own->service.time - component.first,
+                           .mark = is_in_order ? 0 : mark,
+                           .is_later = own->is_later});
+    }
   }
 }
 
@@ -128,7 +134,7 @@ const Episode& Episodes::episode_of(const Component& component, const std::vecto
   const EpisodePlace& place = *component.place;
   std::vector<std::int64_t> key{static_cast<std::int64_t>(place.alike)};
   for (const InputService& own : services_)
-    key.insert(key.end(), {own.link, own.time, own.is_known, own.is_later});
+    key.insert(key.end(), {own.link, own.time, own.mark, own.is_later});
   for (const Act* act : acts) {
     key.insert(key.end(), {act->is_message() ? act->operation.size_bytes : act->kind, act->is_message(),
                            static_cast<std::int64_t>(act->members.size())});
