@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import genie
-from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK, MachineError
+from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK, MachineError, UsageError
 from genie.invocation import is_quiet
 
 DEMO_EXAMPLES = """
@@ -59,10 +59,15 @@ def demo(
     """
     began = time.monotonic()
     trace = _trace()
-    out.mkdir(parents=True, exist_ok=True)
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is not a folder; choose another -o")
     hosts, faults = out / "hosts.toml", out / "slow-nic.toml"
-    hosts.write_text(HOSTS)
-    faults.write_text(FAULTS)
+    files = {hosts: HOSTS, faults: FAULTS}
+    if others := [str(path) for path, text in files.items() if path.exists() and path.read_text() != text]:
+        raise UsageError(f"{' and '.join(others)}: not the demo's own, which would replace it; choose another -o")
+    out.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        path.write_text(text)
     common = ["--hosts", str(hosts), "--rate", RATE]
     if code := _genie("calibrate", *common, "-o", str(out / "calibration"))[0]:
         return code

@@ -209,7 +209,7 @@ def simulate(
         job.warn_of_calibration()
         model = model_of(simulated, traffic, job.ranks)
         if dry_run:
-            print_expected(job, level, (iterations or 1) * (3 if band else 1), memory_bytes)
+            print_expected(job, level, (iterations or 1) * (3 if band else 1), memory_bytes, verify_skip)
             return 0
         twin = job.twin(threads=simulated.threads, level=level, model=model)
         _warn_of_threads(simulated, job, twin)
@@ -255,15 +255,18 @@ def simulate(
         print(f"{job.workload.name}: {job.ranks} ranks on {job.fabric.name}, {_result(run, level)}; {out}")
         if digest is not None and tells:
             _print_collectives(run, digest)
-        difference = (run.info.get("skip") or {}).get("difference")
-        if difference == "":
+        skip = run.info.get("skip") or {}
+        difference = skip.get("difference")
+        if difference == "" and (skip["packets"] or skip["episodes"]["replayed"]):
             note("--verify-skip: all packets were played too; timeline, transfers and link counters are the same")
+        elif difference == "":
+            note("--verify-skip: nothing was skipped, so that there is nothing to compare")
         if difference:
             raise SimulationError(f"--verify-skip: level packet+skip differs from level packet: {difference}")
     return 0
 
 
-def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: int) -> None:
+def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: int, verify_skip: bool) -> None:
     """Print the size of a job, and what its simulation is expected to take."""
     from genie.plan.build import build_plan
     from simtwin.fabric.topology import build_network
@@ -284,6 +287,7 @@ def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: i
         fastest, slowest = words_of_time(expected.fastest_s), words_of_time(expected.slowest_s)
         span = fastest if fastest == slowest else f"{fastest} to {slowest}"
         skips = "; level packet+skip takes less where it can skip" if level.skips else ""
+        skips += ", and --verify-skip plays both" if verify_skip else ""
         plays = f" for {iterations} plays" if iterations > 1 else ""
         print(f"time: {words_of_time(expected.setup_s)} of set-up; level packet {span} on one core{plays}{skips}")
     else:

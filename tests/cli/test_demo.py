@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from genie.cli import demo
-from genie.errors import EXIT_FAILED, EXIT_OK, MachineError
+from genie.errors import EXIT_FAILED, EXIT_OK, MachineError, UsageError
 
 CLEAN, SLOW = "PASS 8 of 8 NICs judged", "FAIL rank 5: its NIC (host5/nic0) sends 2.0x slower"
 
@@ -73,3 +73,14 @@ def test_the_trace_of_a_package_comes_first(monkeypatch: pytest.MonkeyPatch, tmp
         (tmp_path / folder / "transformer.json").touch()
     monkeypatch.setattr(demo.genie, "__file__", str(tmp_path / "genie" / "__init__.py"))
     assert demo._trace() == tmp_path / "genie" / "demo" / "transformer"
+
+
+def test_files_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "run", Recorded({}).run)
+    (tmp_path / "hosts.toml").write_text("# mine\n")
+    with pytest.raises(UsageError, match=r"hosts\.toml: not the demo's own, which would replace it; choose another -o"):
+        demo.demo(tmp_path)
+    assert (tmp_path / "hosts.toml").read_text() == "# mine\n"
+    assert not (tmp_path / "slow-nic.toml").exists()
+    with pytest.raises(UsageError, match="is not a folder; choose another -o"):
+        demo.demo(tmp_path / "hosts.toml")

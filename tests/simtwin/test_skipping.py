@@ -159,8 +159,11 @@ def test_verify_skip(tmp_path: Path) -> None:
     done = subprocess.run([GENIE, *line.split()], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads((out / "run.json").read_text())["skip"]["difference"] == ""
-    skipped = json.loads((out / "run.json").read_text())["skip"]["packets"] > 0
-    assert ("same bits as level packet" in done.stdout) == skipped
+    skip = json.loads((out / "run.json").read_text())["skip"]
+    assert ("same bits as level packet" in done.stdout) == (skip["packets"] > 0)
+    was_compared = skip["packets"] + skip["episodes"]["replayed"] > 0
+    assert ("link counters are the same" in done.stderr) == was_compared
+    assert ("nothing was skipped" in done.stderr) != was_compared
 
 
 def test_what_was_not_compared_is_not_called_the_same() -> None:
