@@ -63,8 +63,8 @@ def demo(
         raise UsageError(f"{out}: is not a folder; choose another -o")
     hosts, faults = out / "hosts.toml", out / "slow-nic.toml"
     files = {hosts: HOSTS, faults: FAULTS}
-    if others := [str(path) for path, text in files.items() if path.exists() and path.read_text() != text]:
-        raise UsageError(f"{' and '.join(others)}: not the demo's own, which would replace it; choose another -o")
+    if others := [str(path) for path, text in files.items() if path.exists() and path.read_bytes() != text.encode()]:
+        raise UsageError(f"{' and '.join(others)}: the demo would replace what is not its own; choose another -o")
     out.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text)

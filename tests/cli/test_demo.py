@@ -78,7 +78,7 @@ def test_the_trace_of_a_package_comes_first(monkeypatch: pytest.MonkeyPatch, tmp
 def test_files_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", Recorded({}).run)
     (tmp_path / "hosts.toml").write_text("# mine\n")
-    with pytest.raises(UsageError, match=r"hosts\.toml: not the demo's own, which would replace it; choose another -o"):
+    with pytest.raises(UsageError, match=r"hosts\.toml: the demo would replace what is not its own; choose another -o"):
         demo.demo(tmp_path)
     assert (tmp_path / "hosts.toml").read_text() == "# mine\n"
     assert not (tmp_path / "slow-nic.toml").exists()

@@ -105,10 +105,10 @@ def test_a_link_that_others_fill_is_open_and_a_slow_link_beside_it_is_not(as_roo
     try:
         lab, _ = up(fabric)
         with busy(lab):
-            # On a busy machine the ranks leave others too little of a processor to fill the link: then once more.
+            # Once more where nothing is named. A suspect without a doubt is a false accusation, and fails.
             for attempt in range(3):
                 code, verdict, stdout = judge(fabric, tmp_path / f"others{attempt}")
-                if verdict["suspects"] and verdict["suspects"][0]["doubt"]:
+                if verdict["suspects"]:
                     break
         said = (stdout, [[each["name"], each["fault"], each["doubt"]] for each in verdict["suspects"]])
         assert verdict["suspects"], said
