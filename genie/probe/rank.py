@@ -217,7 +217,10 @@ class LinkProbeRank:
 
     def _test(self, test: PathTest) -> PathRate:
         others = sorted(test.crossed - set(test.links))
-        return PathRate(list(test.links), list(test.flows), self._expected_bps(len(test.flows)), [], others=others)
+        # They leave by the source port of the same number, as datagrams of the flow in the other direction do.
+        back = sorted({link for flow in test.flows for link in self.paths.get(_reversed(flow), ())})
+        expected_bps = self._expected_bps(len(test.flows))
+        return PathRate(list(test.links), list(test.flows), expected_bps, [], others=others, back=back)
 
     def _expected_bps(self, flows: int) -> float:
         """Return the payload rate of so many hosts at their line rate."""
@@ -337,6 +340,10 @@ class LinkProbeRank:
                 "unwatched": self.unwatched,
             }
         write_record(self.meet, self.settings, PROBE, info)
+
+
+def _reversed(flow: Flow) -> Flow:
+    return Flow(flow.target, flow.source, flow.path)
 
 
 def is_slow(test: PathRate, tests: Sequence[PathRate]) -> bool:

@@ -13,7 +13,7 @@ from genie.verdict import judge
 from genie.verdict.history.comparison import compare
 from genie.verdict.probed.doubt import busy_links, with_doubts
 from genie.verdict.probed.faults import whole_rails
-from genie.verdict.probed.probes import ProbedPath, Probes, probes_of
+from genie.verdict.probed.probes import ProbedPath, Probes, probes_of, suspects_from
 
 LINK = "leaf0->spine1"
 QUIET = tuple(range(0, 40_000, 40))  # 1,000 waits of up to 40 us
@@ -163,3 +163,45 @@ def test_a_pass_says_how_often_links_were_measured() -> None:
         "a link that is slow at times may pass: probes measured 1 links 9 times"
     )
     assert Probes().unnoticed() == ""
+
+
+@pytest.mark.parametrize(("slow_rounds", "is_open"), [(40, True), (60, True), (100, False)])
+def test_traffic_that_slows_some_rounds_need_be_seen_in_as_small_a_part_of_the_time(
+    slow_rounds: int, is_open: bool
+) -> None:
+    at_times = suspect(LINK, what="intermittent", links=[LINK], hits=[slow_rounds, 100])
+    (found,) = with_doubts([at_times], [at_times], [waits(0.03)], {}, {})
+    assert bool(found.doubt) == is_open
+
+
+def test_waits_that_are_as_frequent_beside_a_link_are_noise() -> None:
+    at_times = suspect(LINK, what="intermittent", links=[LINK], hits=[10, 100])
+    beside = (2_300_000,) * 30 + (10_000,) * 970
+    (found,) = with_doubts([at_times], [at_times], [waits(0.04, beside)], {}, {})
+    assert found.doubt == "", "10 more datagrams of 1,000 wait over the link"
+
+
+def test_a_path_whose_acknowledgements_wait_behind_others_is_open() -> None:
+    """The link that others fill is open too, and comes first."""
+    shares = (0.8, 0.99) * 10
+    filled = replace(sound_path(LINK, "spine1->leaf1"), shares=(0.4,) * 20, beside=(0.4,) * 20, back=("leaf1->spine0",))
+    victim = ProbedPath(("leaf1->spine1", "spine1->leaf0"), 2, 2e8, shares, shares, at_times=True)
+    beside = replace(sound_path("leaf0->spine0"), shares=(0.99,) * 20, beside=(0.99,) * 20)
+    unknown = Probes((filled, victim, beside), waits=(waits(0.3),))
+    assert [each.doubt for each in suspects_from(unknown, 0.1) if each.fault == "intermittent"] == [""]
+    known = replace(unknown, paths=(filled, replace(victim, back=(LINK, "spine1->leaf1")), beside))
+    found = suspects_from(known, 0.1)
+    assert [(each.links[0], each.doubt) for each in with_doubts(found, found, known.waits, {}, {})] == [
+        (
+            LINK,
+            f"30 % of small probes wait 2.3 ms on the way over {LINK} while this job is silent, behind traffic of "
+            "others or because the link pauses",
+        ),
+        (
+            "leaf1->spine1",
+            f"its acknowledgements cross {LINK}, where 30 % of small probes wait 2.3 ms while this job is silent, "
+            "behind traffic of others or because the link pauses",
+        ),
+    ]
+    quiet = replace(known, waits=(waits(0.0),))
+    assert not any(each.doubt for each in suspects_from(quiet, 0.1)), "nothing waits on the way of the acknowledgements"

@@ -19,18 +19,53 @@ WAITING_SHARE_OF_DELAY = 0.5
 WAITING_MIN = 20
 
 
-def busy_links(waits: Sequence[LinkWaits]) -> dict[str, tuple[float, int]]:
-    """Return link -> (share of the datagrams that waited there, median wait in ns), for links with others' traffic."""
+def busy_links(waits: Sequence[LinkWaits], least: float = WAITING_SHARE) -> dict[str, tuple[float, int]]:
+    """Return link -> (share of the datagrams that waited there, median wait in ns), for links with others' traffic.
+
+    `least`: share of the datagrams that wait behind such traffic, at least. Beyond the waits of the flow beside the
+    link, WAITING_MIN datagrams must wait.
+    """
     found = {}
     for each in waits:
         if not each.waits_ns or not each.beside_ns:
             continue
         noise_ns = float(np.quantile(each.beside_ns, BESIDE_QUANTILE))
-        long = [ns for ns in each.waits_ns if ns > max(WAIT_MIN_NS, WAIT_NOISES * noise_ns)]
+        limit_ns = max(WAIT_MIN_NS, WAIT_NOISES * noise_ns)
+        long = [ns for ns in each.waits_ns if ns > limit_ns]
         share = len(long) / len(each.waits_ns)
-        if len(long) >= WAITING_MIN and share >= WAITING_SHARE:
+        usual = sum(ns > limit_ns for ns in each.beside_ns) / len(each.beside_ns)
+        if len(long) - usual * len(each.waits_ns) >= WAITING_MIN and share >= least:
             found[each.link] = (share, int(np.median(long)))
     return found
+
+
+def _least_waiting(suspect: Suspect) -> float:
+    """Return the share of the datagrams that wait, at least, where others' traffic explains a suspect."""
+    if suspect.fault == "delay":
+        return WAITING_SHARE_OF_DELAY
+    if suspect.fault == "intermittent" and suspect.hits[1] > 0:
+        # Traffic that slows some of the rounds crosses the link in as small a part of the time.
+        return WAITING_SHARE * suspect.hits[0] / suspect.hits[1]
+    return WAITING_SHARE
+
+
+def with_doubt_of_answers(suspect: Suspect, backs: Sequence[Sequence[str]], waits: Sequence[LinkWaits]) -> Suspect:
+    """Return a suspect of slow flows, with a doubt where others' traffic delays the acknowledgements of all of them.
+
+    `backs`: for each slow path, the links that its acknowledgements cross. A flow sends no more than its window before
+    they come, so that a queue on their way slows it as a slow link does.
+    """
+    busy = busy_links(waits, _least_waiting(suspect))
+    crossed = [[link for link in back if link in busy] for back in backs]
+    if not crossed or not all(crossed):
+        return suspect
+    link = max((each for links in crossed for each in links), key=lambda each: busy[each][0])
+    share, wait_ns = busy[link]
+    doubt = (
+        f"its acknowledgements cross {link}, where {percent(share)} of small probes wait {duration(wait_ns)} while "
+        "this job is silent, behind traffic of others or because the link pauses"
+    )
+    return replace(suspect, doubt=doubt)
 
 
 def with_doubts(
@@ -45,11 +80,10 @@ def with_doubts(
     `probed`: those of `suspects` that probes have found. `sound`: links that reached their rate in probes. `uneven`:
     least and greatest rate of links whose rates in probes differ, in b/s.
     """
-    busy = busy_links(waits)
     found = []
     for suspect in suspects:
-        least = WAITING_SHARE_OF_DELAY if suspect.fault == "delay" else WAITING_SHARE
-        crossed = [link for link in suspect.links if link in busy and busy[link][0] >= least]
+        busy = busy_links(waits, _least_waiting(suspect))
+        crossed = [link for link in suspect.links if link in busy]
         if suspect.fault in OF_OTHERS and crossed:
             link = max(crossed, key=lambda each: busy[each][0])
             share, wait_ns = busy[link]

@@ -19,6 +19,7 @@ from genie.record.waits import WATCHED_MAX, LinkWaits
 from genie.verdict.bounds import Bounds, JudgedLinks, named
 from genie.verdict.links import cable_of
 from genie.verdict.model import Suspect
+from genie.verdict.probed.doubt import with_doubt_of_answers
 from genie.verdict.probed.faults import ProbedFault, fault_suspects
 
 ROUNDS_MIN = 3  # measurements of a path, for a result
@@ -49,6 +50,7 @@ class ProbedPath:
     queue_at: str = ""  # the link before which packets queue while the flows run; "" where that is not known
     at_times: bool = False  # slow in some rounds, which chance does not explain
     others: tuple[str, ...] = ()  # links that some flow crosses and none fills
+    back: tuple[str, ...] = ()  # links that the acknowledgements cross
 
     @property
     def share(self) -> float:
@@ -143,6 +145,7 @@ class _Test(Struct):
     trains_ns: list[list[int]] = []
     full_ns: int = 0
     others: list[str] = []
+    back: list[str] = []
 
 
 class _Info(Struct):
@@ -189,6 +192,7 @@ def probes_of(info: dict[str, Any]) -> Probes:
                 queue_at(test.get("beside") or [], test.get("hops_ns") or [])
                 or queue_often_at(test.get("beside") or [], test.get("trains_ns") or [], test.get("full_ns") or 0),
                 others=tuple(test.get("others") or ()),
+                back=tuple(test.get("back") or ()),
             )
         )
     return replace(other, paths=tuple(with_unsteady(paths)))
@@ -396,23 +400,22 @@ def _slow_suspects(probes: Probes, practical: float) -> list[Suspect]:
         )
         if path.queue_at:
             evidence += f"; packets queue before {path.queue_at}"
-        found.append(
-            Suspect(
-                kind="nic" if direction else "link",
-                name=slow.name,
-                ranks=[rank] if direction else [],
-                score=0.0,
-                evidence=evidence,
-                also=list(slow.also),
-                direction="both" if len(slow.links) > 1 else "one way",
-                slow_down=slow.slow_down,
-                since_iteration=0,
-                until_iteration=None,
-                hits=[low, len(path.beside)],
-                links=list(slow.links),
-                fault="intermittent" if path.at_times else "rate",
-            )
+        suspect = Suspect(
+            kind="nic" if direction else "link",
+            name=slow.name,
+            ranks=[rank] if direction else [],
+            score=0.0,
+            evidence=evidence,
+            also=list(slow.also),
+            direction="both" if len(slow.links) > 1 else "one way",
+            slow_down=slow.slow_down,
+            since_iteration=0,
+            until_iteration=None,
+            hits=[low, len(path.beside)],
+            links=list(slow.links),
+            fault="intermittent" if path.at_times else "rate",
         )
+        found.append(with_doubt_of_answers(suspect, [path.back for path in slow.paths], probes.waits))
     return found
 
 
