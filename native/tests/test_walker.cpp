@@ -310,7 +310,36 @@ void test_times_of_gpus() {
   CHECK(result.end < 2 * one + one / 10);
 }
 
+// Nodes of given slots and dependencies, after the first has begun: which follow it.
+std::vector<std::int32_t> next_after_first(const std::vector<std::pair<std::int32_t, std::int32_t>>& nodes,
+                                           std::size_t limit) {
+  const SharedPlan shared = shared_plan(2, false, {8, 8});
+  auto table = std::make_shared<NodeTable>();
+  for (const auto& [slot, dep] : nodes) add_node(*table, NodeKind::kComp, slot, 5, 0, dep);
+  CHECK_EQUAL(table->prepare(), std::string());
+  const RankPlan plan{.rank = 0, .table = std::move(table), .bindings = {}};
+  Walker walker(shared, plan);
+  std::vector<Operation> operations;
+  walker.begin(0, operations);
+  CHECK(!walker.has_ended(0));
+  return walker.next_after(0, limit);
+}
+
+void test_what_begins_when_a_node_ends() {
+  using Rows = std::vector<std::int32_t>;
+  // 1 waits for the slot of 0; 2 waits for 1, in another slot; 3 for 2, in the first slot.
+  CHECK(next_after_first({{1, -1}, {1, -1}, {2, 1}, {1, 2}}, 8) == (Rows{1, 2, 3}));
+  CHECK(next_after_first({{1, -1}, {1, -1}, {2, 1}, {1, 2}}, 2) == (Rows{1, 2}));
+  // The lowest row comes first, also where its dependency ends last.
+  CHECK(next_after_first({{1, -1}, {1, 0}, {1, -1}, {1, -1}}, 8) == (Rows{1, 2, 3}));
+  // 1 and 2 begin together; the slot of 2 is taken; 2 has no slot.
+  CHECK(next_after_first({{1, -1}, {1, -1}, {2, 0}}, 8).empty());
+  CHECK(next_after_first({{1, -1}, {2, -1}, {2, 0}}, 8).empty());
+  CHECK(next_after_first({{1, -1}, {-1, 0}}, 8).empty());
+}
+
 int main() {
+  test_what_begins_when_a_node_ends();
   test_rings_in_drawn_orders();
   test_it_is_pure();
   test_what_a_plan_refuses();

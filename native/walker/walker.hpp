@@ -149,6 +149,12 @@ class Walker final : public Fold::Handles {
   }
 
   bool done() const { return unfinished_ == 0; }
+  bool has_ended(std::int32_t node) const {
+    return states_[static_cast<std::size_t>(node)].waits_for == kEnded;
+  }
+  // Nodes that start one after the other, each at once when the one before has ended: the first follows
+  // `node`, which is in progress. As far as is known now, at most `limit`, and as long as one starts alone.
+  std::vector<std::int32_t> next_after(std::int32_t node, std::size_t limit) const;
   bool keeps_records() const { return keeps_records_; }
   TimePs last_end() const { return last_end_; }  // of the nodes that have ended
   std::int64_t unfinished() const { return unfinished_; }
