@@ -61,6 +61,7 @@ class RankDriver {
     return static_cast<std::uint32_t>(taken_back_.size()) - 1;
   }
   void take_back(std::uint32_t forecast) { taken_back_[forecast] = 1; }
+  bool is_taken_back(std::uint32_t forecast) const { return taken_back_[forecast] != 0; }
   // For an episode. Rows of nodes, by rank, beside whose start nothing may come at one instant. Keeps the
   // links by which packets come that end nodes, in the order of the ends; kNoLink: a timer ends it.
   void watch(std::vector<std::vector<std::uint8_t>> starts) {

@@ -29,7 +29,7 @@ std::vector<Episodes::Act*> Episodes::in_order(Component& component) {
     return std::tuple(first, act->place->ranks.front(), act->place->ranks.back(), act->members.size(),
                       act->sender, act->kind, act->operation.size_bytes, act->operation.handle);
   };
-  if (acts.size() > 1) std::ranges::sort(acts, {}, key);
+  std::ranges::stable_sort(acts, {}, key);
   std::vector<std::vector<Act::Member*>> rows(component.place->ranks.size());
   for (Act* act : acts) {
     for (std::size_t at = 0; at < act->members.size(); ++at) {
@@ -44,6 +44,10 @@ std::vector<Episodes::Act*> Episodes::in_order(Component& component) {
     for (std::size_t row = 0; row < of_rank.size(); ++row) {
       Act::Member& own = *of_rank[row];
       own.row = static_cast<std::int32_t>(row);
+      if (own.follows != nullptr) {
+        own.after = own.follows->row;
+        continue;
+      }
       const auto before = std::ranges::find_if(of_rank, [&](const Act::Member* it) {
         return it != &own && it->end == own.start && own.start != kNever;
       });
@@ -143,7 +147,7 @@ const Episode& Episodes::episode_of(const Component& component, const std::vecto
       const std::int32_t rank = act->place->ranks[at];
       const bool is_bound = member.node >= 0 && !act->is_message();
       key.insert(key.end(), {static_cast<std::int64_t>(place.place_of(rank)), member.row,
-                             member.node < 0 ? -1 : member.start - component.first,
+                             member.node < 0 || member.after >= 0 ? -1 : member.start - component.first,
                              is_bound ? plans_[index(rank)]->bound(member.node).template_id : -1,
                              is_bound ? plans_[index(rank)]->bound(member.node).sizes_start : -1,
                              member.after, member.is_by_timer});
@@ -166,7 +170,7 @@ EpisodePlan::Node Episodes::node_of(const Act& act, std::size_t member, std::uin
   const Act::Member& own = act.members[member];
   const std::int32_t rank = act.place->ranks[member];
   EpisodePlan::Node node;
-  node.start = own.start - act.component->first;
+  node.start = own.after >= 0 ? 0 : own.start - act.component->first;
   node.tag = tag;
   node.after = own.after;
   node.is_by_timer = own.is_by_timer;
@@ -227,19 +231,26 @@ EpisodePlan Episodes::plan_of(const Component& component, const std::vector<Act*
 
 // Ends of a component's acts, if nothing joins it.
 void Episodes::forecast(Component& component, TimePs now) {
-  if (std::ranges::none_of(component.acts, [](const auto& act) { return act->is_complete(); })) return;
+  if (std::ranges::none_of(component.acts, [](const auto& act) { return act->has_begun(); })) return;
   take_back(component);
+  withdraw(component);
   if (3 * component.acts.size() > 2 * kinds_.acts()) return give_up("nearly all comes together");
   if (report_.played > kPlayedFree + report_.packets + forecast_packets_ / kForecastShare)
     return give_up("playing apart what comes together costs more than it gains");
   if (places_.memory_bytes() > kPlacesBytes) return give_up("parts of the network take too much memory");
-  std::vector<std::uint32_t> places;
+  if (memory_bytes_ > memory_max_bytes_) forget_unused();
+  expect(component, now);
+  std::vector<std::uint32_t> places = component.claimed_places;
   for (const std::unique_ptr<Act>& act : component.acts) places.push_back(act->place->number);
   component.place = &places_.of_all(std::move(places));
-  const std::vector<Act*> acts = in_order(component);
+  std::vector<Act*> acts = in_order(component);
   take_services(component);
-  if (memory_bytes_ > memory_max_bytes_) forget_unused();
-  const Episode& episode = episode_of(component, acts);
+  const Episode* found = &episode_of(component, acts);
+  if (!found->refusal.empty() && withdraw(component)) {  // expected starts may not come
+    acts = in_order(component);
+    found = &episode_of(component, acts);
+  }
+  const Episode& episode = *found;
   if (!episode.refusal.empty()) return refuse(component, episode.refusal);
   const bool is_whole = std::ranges::all_of(acts, [](const Act* act) { return act->is_complete(); });
   if (is_whole && !episode.is_over) return refuse(component, "it does not come to an end");
@@ -250,6 +261,7 @@ void Episodes::forecast(Component& component, TimePs now) {
   const std::uint32_t number = simulator_->hosts().ranks().make_forecast();
   component.forecasts.push_back(number);
   if (!takes_ends(component, now, number)) return refuse(component, "an end is known too late");
+  hear_expected(component, number);
   const EpisodePlace& place = *component.place;
   bool has_room = true;
   for (const Episode::Room& room : episode.rooms) {

@@ -32,6 +32,7 @@ class EpisodePlaces {
   const EpisodePlace& of_group(std::int32_t group, Simulator& simulator);
   const EpisodePlace& of_pair(std::int32_t one, std::int32_t other, Simulator& simulator);
   const EpisodePlace& of_all(std::vector<std::uint32_t> numbers);
+  const EpisodePlace& at(std::uint32_t number) const { return places_[number]; }
   // The network of places that are alike.
   const Network& network_of(std::size_t alike) const { return networks_[alike]; }
   std::uint64_t memory_bytes() const { return memory_bytes_; }

@@ -87,6 +87,7 @@ void Episodes::forget_simulator() {
   free_.clear();
   changed_.clear();
   ends_ = {};
+  expected_ = {};
   marks_in_step_.clear();
   forecast_packets_ = 0;
   has_live_ = false;
@@ -138,6 +139,7 @@ void Episodes::began(std::vector<RankStart> starts, TimePs now) {
     if (start.kind == RankStart::Kind::kHeld) begin(start);
     if (start.kind == RankStart::Kind::kTold) note_live(start);
   }
+  check_expected(starts.back().time);
   std::size_t kept = 0;
   for (std::size_t at = 0; at < changed_.size() && !simulator_->is_abandoned(); ++at) {
     Component& own = *changed_[at];
@@ -188,18 +190,20 @@ void Episodes::note_live(const RankStart& start) {
 }
 
 void Episodes::begin(const RankStart& start) {
+  if (is_as_expected(start)) return;
   const bool is_message = start.operation.type == Operation::Type::kSend;
   Act* act = nullptr;
   if (is_message) {
     const EpisodePlace& place = places_.of_pair(start.rank, start.operation.peer, *simulator_);
-    act = &add_act(place, kMessages);
+    act = &add_act(take_component(), place, kMessages);
     act->sender = start.rank;
     act->operation = start.operation;
   } else {
     Act*& known = act_of_[key_of(start.operation)];
     if (known == nullptr) {
-      known = &add_act(places_.of_group(start.operation.peer, *simulator_),
+      known = &add_act(take_component(), places_.of_group(start.operation.peer, *simulator_),
                        kinds_.of(*plans_[index(start.rank)], row_of(start.operation)));
+      known->key = key_of(start.operation);
     }
     act = known;
   }
@@ -217,20 +221,48 @@ void Episodes::begin(const RankStart& start) {
   member.is_by_timer = start.is_by_timer;
   member.sequence = ++latest_sequence_;
   ++act->begun;
-  if (!is_message && act->is_complete()) act_of_.erase(key_of(start.operation));
+  if (!is_message && act->has_begun()) act_of_.erase(act->key);
   Component& component = *act->component;
   component.first = std::min(component.first, start.time);
-  component.must_forecast |= act->is_complete();
+  component.must_forecast |= act->has_begun();
+  set_changed(component);
+}
+
+void Episodes::set_changed(Component& component) {
   if (!std::exchange(component.is_changed, true)) changed_.push_back(&component);
 }
 
-Episodes::Act& Episodes::add_act(const EpisodePlace& place, Kind kind) {
+// A start that the component's episode has. Another of the same member takes that one's place.
+bool Episodes::is_as_expected(const RankStart& start) {
+  if (start.operation.type == Operation::Type::kSend) return false;
+  Act** const known = act_of_.find(key_of(start.operation));
+  if (known == nullptr) return false;
+  Act& act = **known;
+  Act::Member& member = act.members[act.place->place_of(start.rank)];
+  if (member.follows == nullptr) return false;
+  const bool is_alike = member.start == start.time && member.node == row_of(start.operation);
+  --act.expected;
+  if (!is_alike) {
+    member = Act::Member{};
+    act.component->must_forecast = true;
+    return false;
+  }
+  member.follows = nullptr;
+  member.sequence = ++latest_sequence_;
+  ++act.begun;
+  if (!act.has_begun()) return true;
+  act_of_.erase(act.key);
+  act.component->must_forecast |= act.component->is_changed;  // since a forecast that has no end of it
+  return true;
+}
+
+Episodes::Act& Episodes::add_act(Component& component, const EpisodePlace& place, Kind kind) {
   auto act = std::make_unique<Act>();
   Act& own = *act;
   own.place = &place;
   own.kind = kind;
   own.members.resize(place.ranks.size());
-  own.component = &take_component();
+  own.component = &component;
   own.component->acts.push_back(std::move(act));
   return own;
 }
@@ -304,8 +336,19 @@ void Episodes::merge(Component& into, Component& other) {
   into.must_forecast |= other.must_forecast;
   into.forecasts.insert(into.forecasts.end(), other.forecasts.begin(), other.forecasts.end());
   into.packets += other.packets;
+  into.claimed_places.insert(into.claimed_places.end(), other.claimed_places.begin(),
+                             other.claimed_places.end());
+  for (const std::uint32_t place : other.claimed_places) {
+    for (const std::uint32_t cable : places_.at(place).cables) {
+      Claim& own = claims_[cable];
+      if (own.component != &other || own.serial != other.serial) continue;
+      own.component = &into;
+      own.serial = into.serial;
+      own.until = kNever;
+    }
+  }
   into.rooms.insert(into.rooms.end(), other.rooms.begin(), other.rooms.end());
-  if (!std::exchange(into.is_changed, true)) changed_.push_back(&into);
+  set_changed(into);
   release(other);
 }
 

@@ -56,18 +56,21 @@ class Episodes final : public Simulator::Listener {
  private:
   struct Component;
 
-  // A collective or a message that has begun. A message's members are its ends, in ascending order.
+  // A collective or a message that has begun or is expected to. A message's members are its ends, in
+  // ascending order.
   struct Act {
     const EpisodePlace* place = nullptr;
     Component* component = nullptr;
     Kind kind = 0;
-    Operation operation;       // of a message
-    std::int32_t sender = -1;  // of a message
-    std::size_t begun = 0;     // members that have
-    bool is_released = false;  // cables of those are free again once they rest
+    Operation operation;                  // of a message
+    std::int32_t sender = -1;             // of a message
+    std::uint64_t key = 0;                // of a collective, in act_of_
+    std::size_t begun = 0, expected = 0;  // members
+    bool is_released = false;             // cables of those are free again once they rest
     struct Member {
-      std::int32_t node = -1;  // -1: it has not begun, or receives a message
+      std::int32_t node = -1;  // -1: it has not begun and is not expected to, or receives a message
       TimePs start = kNever, end = kNever;
+      const Member* follows = nullptr;  // it has not begun, and is expected to at the end of that one
       // Its row among its rank's in the component, and that of the one at whose end it began; -1: none.
       std::int32_t row = -1, after = -1;
       bool is_by_timer = true;                     // began, and not by an end of another
@@ -76,12 +79,14 @@ class Episodes final : public Simulator::Listener {
     std::vector<Member> members;
 
     bool is_message() const { return sender >= 0; }
-    bool is_complete() const { return is_message() || begun == members.size(); }
+    bool has_begun() const { return is_message() || begun == members.size(); }
+    bool is_complete() const { return is_message() || begun + expected == members.size(); }
   };
   // Acts that overlap in time and share links.
   struct Component {
     std::vector<std::unique_ptr<Act>> acts;
     const EpisodePlace* place = nullptr;
+    std::vector<std::uint32_t> claimed_places;  // for acts that were expected
     TimePs first = kNever, until = kNever;
     const Episode* episode = nullptr;
     std::uint64_t serial = 0;  // of those that have had this place
@@ -114,6 +119,13 @@ class Episodes final : public Simulator::Listener {
     std::uint64_t serial;
     friend bool operator>(const End& a, const End& b) { return a.time > b.time; }
   };
+  struct Expected {  // a start, by a forecast
+    TimePs time;
+    std::uint32_t forecast;
+    Act* act;  // while the forecast holds
+    std::size_t member;
+    friend bool operator>(const Expected& a, const Expected& b) { return a.time > b.time; }
+  };
 
   std::string problem_of(const roce::SpreadConfig& spread) const;
   void forget_simulator();
@@ -126,7 +138,27 @@ class Episodes final : public Simulator::Listener {
   }
   void note_live(const RankStart& start);
   void begin(const RankStart& start);
-  Act& add_act(const EpisodePlace& place, Kind kind);
+  Act& add_act(Component& component, const EpisodePlace& place, Kind kind);
+  bool is_as_expected(const RankStart& start);
+  void check_expected(TimePs time);
+  struct Chain {  // of collectives that a rank begins one after the other
+    std::int32_t rank;
+    const Act::Member* from;  // in progress
+    std::vector<std::int32_t> nodes;
+    std::vector<std::uint64_t> keys;  // of the first nodes, in act_of_
+  };
+  void expect(Component& component, TimePs now);
+  void expect(Component& component, const Chain& chain);
+  std::vector<Chain> chains_of(const Component& component);
+  bool may_expect(const Component& component, const Chain& chain, std::size_t at, std::size_t members,
+                  TimePs now);
+  void claim(Component& component, const EpisodePlace& place, std::size_t member);
+  static bool owns(const Component& component, const Claim& claim) {
+    return claim.component == &component && claim.serial == component.serial && !claim.is_live;
+  }
+  void hear_expected(Component& component, std::uint32_t forecast);
+  bool withdraw(Component& component);
+  void set_changed(Component& component);
   void join(const Act& act, const std::vector<std::uint32_t>& cables, TimePs time);
   bool waits(Component& component, TimePs now);
   void merge(Component& into, Component& other);
@@ -171,6 +203,7 @@ class Episodes final : public Simulator::Listener {
   std::vector<std::unique_ptr<Component>> components_;
   std::vector<Component*> free_, changed_;
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+  std::priority_queue<Expected, std::vector<Expected>, std::greater<>> expected_;
   struct Heard {
     std::size_t rank;  // of the component's place
     std::int32_t row;
