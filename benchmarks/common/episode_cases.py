@@ -31,8 +31,9 @@ OPERATIONS = (Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.ALL_TO_ALL, Op
 ROOTED = (Op.REDUCE, Op.GATHER, Op.SCATTER)
 
 
-def draw_job(seed: int, size_factor: int = 1) -> SkipCase:
-    """Draw a job; the same for the same seed. `size_factor`: multiplies all sizes."""
+def draw_job(seed: int, size_factor: int = 1, buckets: bool = False) -> SkipCase:
+    """Draw a job; the same for the same seed. `size_factor`: multiplies all sizes. `buckets`: many collectives are
+    ready at once, and wait for their ranks' slots."""
     draw = random.Random(seed)
     topologies: list[tuple[Topology, int, int]] = [
         (SingleSwitch(hosts=8), 4, 2),
@@ -55,26 +56,32 @@ def draw_job(seed: int, size_factor: int = 1) -> SkipCase:
         priority=Priority(data=3, control=draw.choice([3, 6])),
     )
     is_nccl = draw.random() < 0.7
-    workload = _job(draw, servers, server, size_factor, OPERATIONS if is_nccl else OPERATIONS + ROOTED)
+    job = _bucket_job if buckets else _job
+    workload = job(draw, servers, server, size_factor, OPERATIONS if is_nccl else OPERATIONS + ROOTED)
     if is_nccl:
         lowering = Lowering(nccl=NcclShape(ranks_per_node=server, buffer_bytes=draw.choice([256 * KIB, 1 * MIB])))
         wire = "nccl"
     else:
         credit, channels = draw.choice([True, False]), draw.choice([1, 2])
         lowering, wire = Lowering(channels=channels, credit=credit), f"plain, {channels} channels, credit {credit}"
+    kind = "buckets" if buckets else "job"
     name = (
-        f"job {seed}: {servers} x {server} ranks on {type(topology).__name__}, {wire}, {control.__name__}, "
+        f"{kind} {seed}: {servers} x {server} ranks on {type(topology).__name__}, {wire}, {control.__name__}, "
         f"pfc {has_pfc}, {len(workload.ranks[0])} nodes"
     )
     return SkipCase(name, fabric, workload, lowering, 1, ())
 
 
-def _job(draw: random.Random, servers: int, server: int, size_factor: int, operations: tuple[Op, ...]) -> Workload:
-    """Steps of all ranks: compute, a collective in each server or across servers or among all, or messages."""
+def _groups(servers: int, server: int) -> list[Group]:
     ranks = servers * server
     groups = [Group(f"in{at}", tuple(range(at * server, (at + 1) * server))) for at in range(servers)]
     groups += [Group(f"across{at}", tuple(range(at, ranks, server))) for at in range(server)]
-    groups.append(Group("all", tuple(range(ranks))))
+    return [*groups, Group("all", tuple(range(ranks)))]
+
+
+def _job(draw: random.Random, servers: int, server: int, size_factor: int, operations: tuple[Op, ...]) -> Workload:
+    """Steps of all ranks: compute, a collective in each server or across servers or among all, or messages."""
+    ranks, groups = servers * server, _groups(servers, server)
     even = draw.random() < 0.6  # all ranks compute for as long
     steps = [
         (
@@ -119,5 +126,52 @@ def _job(draw: random.Random, servers: int, server: int, size_factor: int, opera
                 size //= members
             last = (builder.add(number, "collective", Kind.COLL, after, size_bytes=size, op=op, group=group),)
             number += 1
+        graphs[rank], _ = builder.finish()
+    return Workload("drawn", ranks, groups, graphs)
+
+
+def _bucket_job(
+    draw: random.Random, servers: int, server: int, size_factor: int, operations: tuple[Op, ...]
+) -> Workload:
+    """Steps of computes, of which each makes a bucket for a collective; the next step waits for all of these."""
+    ranks, groups = servers * server, _groups(servers, server)
+    uneven_ns = draw.choice([0, 0, 3_000])
+    steps = []
+    for _ in range(draw.randrange(1, 4)):
+        where = [draw.choice(["across", "across", "across", "in", "all"]) for _ in range(draw.randrange(1, 3))]
+        kinds = [(at, draw.choice(operations), draw.choice([64, 256, 1024]) * KIB * size_factor) for at in where]
+        few = draw.random() < 0.7  # of a few kinds
+        buckets = [
+            (*(kinds[0] if few else draw.choice(kinds)), draw.choice([0, 0, 500, 5_000, 50_000]))
+            for _ in range(draw.randrange(2, 12))
+        ]
+        order = list(range(len(buckets)))
+        if uneven_ns == 0 and draw.random() < 0.5:
+            draw.shuffle(order)  # some that are ready later come first
+        steps.append((buckets, order))
+    graphs: dict[int, RankGraph] = {}
+    for rank in range(ranks):
+        builder = RankBuilder(rank)
+        skew = random.Random(rank)
+        after: tuple[int, ...] = ()
+        number = 0
+        for buckets, order in steps:
+            computed: list[tuple[int, ...]] = []
+            for *_, compute_ns in buckets:
+                before = computed[-1] if computed else after
+                if compute_ns > 0:
+                    own_ns = compute_ns + skew.randrange(uneven_ns + 1)
+                    before = (builder.add(number, "compute", Kind.COMP, before, duration_ns=own_ns),)
+                    number += 1
+                computed.append(before)
+            after = computed[-1]
+            for place in order:
+                where, op, size_bytes, _ = buckets[place]
+                group = {"in": rank // server, "across": servers + rank % server, "all": servers + server}[where]
+                members = len(groups[group].ranks)
+                size = size_bytes // members // members * members
+                own = builder.add(number, "collective", Kind.COLL, computed[place], size_bytes=size, op=op, group=group)
+                after = (*after, own)
+                number += 1
         graphs[rank], _ = builder.finish()
     return Workload("drawn", ranks, groups, graphs)

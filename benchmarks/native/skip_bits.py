@@ -1,12 +1,12 @@
 """Same bits with and without skips: `python benchmarks/native/skip_bits.py [--cases 500] [--first 0]
-[--size-factor 4] [--jobs] [--json FILE]`.
+[--size-factor 4] [--jobs | --buckets] [--json FILE]`.
 
 Each case is drawn: topology, collective, messages, congestion control, PFC, skews, faults, stops and threads. It plays
 at level `packet` and with skips. All results must be the same, to the bit: times of nodes, transfers, counters of links
 and ranks, and samples. Of the cases without a mark, 60 % or more must skip half of their packets or more. Exit code 1
 when a case differs or too few skip.
 
-With --jobs, cases are jobs of many collectives and messages, of which parts are played apart; there is no least share.
+With --jobs or --buckets, cases are jobs of many collectives, of which parts are played apart. There is no least share.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -30,9 +31,10 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first case")
     parser.add_argument("--size-factor", type=int, default=4, help="multiplies the sizes of all collectives")
     parser.add_argument("--jobs", action="store_true", help="jobs of many collectives and messages")
+    parser.add_argument("--buckets", action="store_true", help="jobs whose collectives wait for each other")
     add_json(parser)
     given = parser.parse_args()
-    draw = draw_job if given.jobs else draw_case
+    draw = partial(draw_job, buckets=given.buckets) if given.jobs or given.buckets else draw_case
     rows, different, shares, apart = [], 0, [], 0
     for seed in range(given.first, given.first + given.cases):
         case = draw(seed, given.size_factor)
@@ -61,7 +63,7 @@ def main() -> int:
     print(f"{apart} cases with parts that were played apart")
     if given.json:
         Path(given.json).write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    return 1 if different or (not given.jobs and many < OF_CASES * len(shares)) else 0
+    return 1 if different or (draw is draw_case and many < OF_CASES * len(shares)) else 0
 
 
 if __name__ == "__main__":

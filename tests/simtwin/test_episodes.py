@@ -66,10 +66,11 @@ def compare(case: SkipCase) -> tuple[int, int, str]:
     return skipped.episodes, skipped.skipped, skipped.unusable
 
 
-def check_drawn_job(seed: int, size_factor: int = 1) -> None:
-    case = draw_job(seed, size_factor)
+def check_drawn_job(seed: int, size_factor: int = 1, *, buckets: bool = False) -> None:
+    case = draw_job(seed, size_factor, buckets)
     difference = first_difference(play(case, skips=False), play(case, skips=True))
-    replay = f"skip_bits.py --jobs --first {seed} --cases 1 --size-factor {size_factor}"
+    kind = "--buckets" if buckets else "--jobs"
+    replay = f"skip_bits.py {kind} --first {seed} --cases 1 --size-factor {size_factor}"
     assert not difference, f"{case.name}: {difference[:400]}; replay: {replay}"
 
 
@@ -77,6 +78,12 @@ def check_drawn_job(seed: int, size_factor: int = 1) -> None:
 def test_drawn_jobs_have_the_same_bits(first: int) -> None:
     for seed in range(first, first + 10):
         check_drawn_job(seed)
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_drawn_jobs_whose_collectives_wait_have_the_same_bits(first: int) -> None:
+    for seed in range(first, first + 10):
+        check_drawn_job(seed, buckets=True)
 
 
 def test_packets_after_what_was_played_apart_meet_its_order_of_inputs() -> None:
@@ -100,6 +107,36 @@ def test_collectives_that_follow_at_once_are_played_together() -> None:
     case = SkipCase("chain", RAILS, job(4, compute_ns=0), NCCL, 1, ())
     episodes, _, unusable = compare(case)
     assert episodes == 2 or unusable
+
+
+def buckets(rounds: int, waiting: int) -> Workload:
+    """In each round collectives on each rail that are ready at once, and wait for their ranks' slots."""
+    groups = [Group(f"rail{rail}", tuple(range(rail, 8, 2))) for rail in range(2)]
+    graphs: dict[int, RankGraph] = {}
+    for rank in range(8):
+        builder = RankBuilder(rank)
+        last: tuple[int, ...] = ()
+        number = 0
+        for _ in range(rounds):
+            computed = (builder.add(number, "compute", Kind.COMP, last, duration_ns=100_000),)
+            last = tuple(
+                builder.add(at, "sum", Kind.COLL, computed, size_bytes=MIB, op=Op.ALL_REDUCE, group=rank % 2)
+                for at in range(number + 1, number + 1 + waiting)
+            )
+            number += 1 + waiting
+        graphs[rank], _ = builder.finish()
+    return Workload("buckets", 8, groups, graphs)
+
+
+def test_collectives_that_wait_for_a_slot_are_played_with_those_that_they_wait_for() -> None:
+    waiting = 32
+    twin = Twin(RAILS, twin_of(RAILS).network, list(range(8)))
+    workload = buckets(4, waiting)
+    plan = build_plan(workload, lowering=NCCL)
+    episodes = twin.episodes(plan)
+    played_with(twin, plan, episodes)
+    assert episodes.report["distinct"] < waiting / 2  # one for each that begins would be 32 and more
+    compare(SkipCase("buckets", RAILS, workload, NCCL, 1, ()))
 
 
 def test_episodes_are_forgotten_beyond_their_memory() -> None:
