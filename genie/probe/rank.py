@@ -217,8 +217,8 @@ class LinkProbeRank:
 
     def _test(self, test: PathTest) -> PathRate:
         others = sorted(test.crossed - set(test.links))
-        # They leave by the source port of the same number, as datagrams of the flow in the other direction do.
-        back = sorted({link for flow in test.flows for link in self.paths.get(_reversed(flow), ())})
+        # Acknowledgements leave by the source port of the same number, as the flow in the other direction does.
+        back = [list(self.paths.get(_reversed(flow), ())) for flow in test.flows]
         expected_bps = self._expected_bps(len(test.flows))
         return PathRate(list(test.links), list(test.flows), expected_bps, [], others=others, back=back)
 

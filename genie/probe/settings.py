@@ -35,4 +35,4 @@ class PathRate(Struct, frozen=True):
     trains_ns: list[list[int]] = []
     full_ns: int = 0  # answers that take longer come from behind a slow link's queue
     others: list[str] = []  # links that some flow crosses and none fills
-    back: list[str] = []  # links that the flows' acknowledgements cross
+    back: list[list[str]] = []  # of each flow: the links that its acknowledgements cross

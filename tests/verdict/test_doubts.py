@@ -11,7 +11,7 @@ from test_probed_faults import suspect
 from genie.record.waits import LinkWaits
 from genie.verdict import judge
 from genie.verdict.history.comparison import compare
-from genie.verdict.probed.doubt import busy_links, with_doubts
+from genie.verdict.probed.doubt import busy_links, with_doubt_of_acknowledgements, with_doubts
 from genie.verdict.probed.faults import whole_rails
 from genie.verdict.probed.probes import ProbedPath, Probes, probes_of, suspects_from
 
@@ -184,12 +184,14 @@ def test_waits_that_are_as_frequent_beside_a_link_are_noise() -> None:
 def test_a_path_whose_acknowledgements_wait_behind_others_is_open() -> None:
     """The link that others fill is open too, and comes first."""
     shares = (0.8, 0.99) * 10
-    filled = replace(sound_path(LINK, "spine1->leaf1"), shares=(0.4,) * 20, beside=(0.4,) * 20, back=("leaf1->spine0",))
+    filled = replace(
+        sound_path(LINK, "spine1->leaf1"), shares=(0.4,) * 20, beside=(0.4,) * 20, back=(("leaf1->spine0",),)
+    )
     victim = ProbedPath(("leaf1->spine1", "spine1->leaf0"), 2, 2e8, shares, shares, at_times=True)
     beside = replace(sound_path("leaf0->spine0"), shares=(0.99,) * 20, beside=(0.99,) * 20)
     unknown = Probes((filled, victim, beside), waits=(waits(0.3),))
     assert [each.doubt for each in suspects_from(unknown, 0.1) if each.fault == "intermittent"] == [""]
-    known = replace(unknown, paths=(filled, replace(victim, back=(LINK, "spine1->leaf1")), beside))
+    known = replace(unknown, paths=(filled, replace(victim, back=((LINK, "spine1->leaf1"),)), beside))
     found = suspects_from(known, 0.1)
     assert [(each.links[0], each.doubt) for each in with_doubts(found, found, known.waits, {}, {})] == [
         (
@@ -205,3 +207,11 @@ def test_a_path_whose_acknowledgements_wait_behind_others_is_open() -> None:
     ]
     quiet = replace(known, waits=(waits(0.0),))
     assert not any(each.doubt for each in suspects_from(quiet, 0.1)), "nothing waits on the way of the acknowledgements"
+
+
+@pytest.mark.parametrize(("share", "is_open"), [(0.8, True), (0.4, False)])
+def test_one_flow_of_four_that_waits_explains_a_quarter_of_the_rate(share: float, is_open: bool) -> None:
+    others = [("spine0->leaf0",)] * 3
+    path = (share, [(LINK,), *others])
+    found = with_doubt_of_acknowledgements(suspect("leaf1->spine1", what="rate"), [path], [waits(0.3)])
+    assert bool(found.doubt) == is_open

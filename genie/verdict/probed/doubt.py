@@ -49,17 +49,26 @@ def _least_waiting(suspect: Suspect) -> float:
     return WAITING_SHARE
 
 
-def with_doubt_of_answers(suspect: Suspect, backs: Sequence[Sequence[str]], waits: Sequence[LinkWaits]) -> Suspect:
-    """Return a suspect of slow flows, with a doubt where others' traffic delays the acknowledgements of all of them.
+def with_doubt_of_acknowledgements(
+    suspect: Suspect, paths: Sequence[tuple[float, Sequence[Sequence[str]]]], waits: Sequence[LinkWaits]
+) -> Suspect:
+    """Return a suspect of slow flows, with a doubt where others' traffic may delay their acknowledgements.
 
-    `backs`: for each slow path, the links that its acknowledgements cross. A flow sends no more than its window before
-    they come, so that a queue on their way slows it as a slow link does.
+    `paths`: of each slow path its share of the best rate, and of each flow the links that its acknowledgements cross.
+    A flow sends no more than its window before they come, so that a queue on their way slows it as a slow link does.
+    Flows that wait may stop, and no others: a path that has lost more than their share is slow by itself.
     """
     busy = busy_links(waits, _least_waiting(suspect))
-    crossed = [[link for link in back if link in busy] for back in backs]
-    if not crossed or not all(crossed):
+    links = []
+    for share, backs in paths:
+        crossed = [[link for link in back if link in busy] for back in backs]
+        delayed = sum(1 for each in crossed if each)
+        if delayed == 0 or 1 - share > delayed / len(backs):
+            return suspect
+        links += [link for each in crossed for link in each]
+    if not links:
         return suspect
-    link = max((each for links in crossed for each in links), key=lambda each: busy[each][0])
+    link = max(links, key=lambda each: busy[each][0])
     share, wait_ns = busy[link]
     doubt = (
         f"its acknowledgements cross {link}, where {percent(share)} of small probes wait {duration(wait_ns)} while "

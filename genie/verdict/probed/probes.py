@@ -19,7 +19,7 @@ from genie.record.waits import WATCHED_MAX, LinkWaits
 from genie.verdict.bounds import Bounds, JudgedLinks, named
 from genie.verdict.links import cable_of
 from genie.verdict.model import Suspect
-from genie.verdict.probed.doubt import with_doubt_of_answers
+from genie.verdict.probed.doubt import with_doubt_of_acknowledgements
 from genie.verdict.probed.faults import ProbedFault, fault_suspects
 
 ROUNDS_MIN = 3  # measurements of a path, for a result
@@ -50,7 +50,7 @@ class ProbedPath:
     queue_at: str = ""  # the link before which packets queue while the flows run; "" where that is not known
     at_times: bool = False  # slow in some rounds, which chance does not explain
     others: tuple[str, ...] = ()  # links that some flow crosses and none fills
-    back: tuple[str, ...] = ()  # links that the acknowledgements cross
+    back: tuple[tuple[str, ...], ...] = ()  # of each flow: the links that its acknowledgements cross
 
     @property
     def share(self) -> float:
@@ -145,7 +145,7 @@ class _Test(Struct):
     trains_ns: list[list[int]] = []
     full_ns: int = 0
     others: list[str] = []
-    back: list[str] = []
+    back: list[list[str]] = []
 
 
 class _Info(Struct):
@@ -192,7 +192,7 @@ def probes_of(info: dict[str, Any]) -> Probes:
                 queue_at(test.get("beside") or [], test.get("hops_ns") or [])
                 or queue_often_at(test.get("beside") or [], test.get("trains_ns") or [], test.get("full_ns") or 0),
                 others=tuple(test.get("others") or ()),
-                back=tuple(test.get("back") or ()),
+                back=tuple(tuple(each) for each in test.get("back") or ()),
             )
         )
     return replace(other, paths=tuple(with_unsteady(paths)))
@@ -383,6 +383,11 @@ def suspects_from(probes: Probes, practical: float) -> list[Suspect]:
     return [*others, *slow]
 
 
+def _share_when_slow(path: ProbedPath, practical: float) -> float:
+    below = [beside for beside in path.beside if beside < 1 / (1 + practical)]
+    return median(below) if path.at_times and below else path.share
+
+
 def _slow_suspects(probes: Probes, practical: float) -> list[Suspect]:
     found: list[Suspect] = []
     for slow in slow_links(probes, practical):
@@ -415,7 +420,8 @@ def _slow_suspects(probes: Probes, practical: float) -> list[Suspect]:
             links=list(slow.links),
             fault="intermittent" if path.at_times else "rate",
         )
-        found.append(with_doubt_of_answers(suspect, [path.back for path in slow.paths], probes.waits))
+        backs = [(_share_when_slow(path, practical), path.back) for path in slow.paths]
+        found.append(with_doubt_of_acknowledgements(suspect, backs, probes.waits))
     return found
 
 
