@@ -311,8 +311,7 @@ void test_times_of_gpus() {
 }
 
 // Nodes of given slots and dependencies, after the first has begun: which follow it.
-std::vector<std::int32_t> next_after_first(const std::vector<std::pair<std::int32_t, std::int32_t>>& nodes,
-                                           std::size_t limit) {
+std::vector<std::int32_t> following_first(const std::vector<std::pair<std::int32_t, std::int32_t>>& nodes) {
   const SharedPlan shared = shared_plan(2, false, {8, 8});
   auto table = std::make_shared<NodeTable>();
   for (const auto& [slot, dep] : nodes) add_node(*table, NodeKind::kComp, slot, 5, 0, dep);
@@ -322,20 +321,22 @@ std::vector<std::int32_t> next_after_first(const std::vector<std::pair<std::int3
   std::vector<Operation> operations;
   walker.begin(0, operations);
   CHECK(!walker.has_ended(0));
-  return walker.next_after(0, limit);
+  std::vector<std::int32_t> following;
+  Walker::Following after(walker);
+  for (std::int32_t row = after.next(0); row >= 0; row = after.next(row)) following.push_back(row);
+  return following;
 }
 
 void test_what_begins_when_a_node_ends() {
   using Rows = std::vector<std::int32_t>;
   // 1 waits for the slot of 0; 2 waits for 1, in another slot; 3 for 2, in the first slot.
-  CHECK(next_after_first({{1, -1}, {1, -1}, {2, 1}, {1, 2}}, 8) == (Rows{1, 2, 3}));
-  CHECK(next_after_first({{1, -1}, {1, -1}, {2, 1}, {1, 2}}, 2) == (Rows{1, 2}));
+  CHECK(following_first({{1, -1}, {1, -1}, {2, 1}, {1, 2}}) == (Rows{1, 2, 3}));
   // The lowest row comes first, also where its dependency ends last.
-  CHECK(next_after_first({{1, -1}, {1, 0}, {1, -1}, {1, -1}}, 8) == (Rows{1, 2, 3}));
+  CHECK(following_first({{1, -1}, {1, 0}, {1, -1}, {1, -1}}) == (Rows{1, 2, 3}));
   // 1 and 2 begin together; the slot of 2 is taken; 2 has no slot.
-  CHECK(next_after_first({{1, -1}, {1, -1}, {2, 0}}, 8).empty());
-  CHECK(next_after_first({{1, -1}, {2, -1}, {2, 0}}, 8).empty());
-  CHECK(next_after_first({{1, -1}, {-1, 0}}, 8).empty());
+  CHECK(following_first({{1, -1}, {1, -1}, {2, 0}}).empty());
+  CHECK(following_first({{1, -1}, {2, -1}, {2, 0}}).empty());
+  CHECK(following_first({{1, -1}, {-1, 0}}).empty());
 }
 
 int main() {

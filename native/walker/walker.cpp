@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <utility>
 
 #include "core/mix.hpp"
@@ -129,30 +128,26 @@ std::int32_t Walker::take_startable() {
   return lowest;
 }
 
-std::vector<std::int32_t> Walker::next_after(std::int32_t node, std::size_t limit) const {
-  std::vector<std::int32_t> next;
-  std::map<std::int32_t, std::int32_t> waits_for;  // of nodes whose dependencies would be done in part
-  std::map<std::int32_t, RowQueue> queues;         // by slot, of those that are free then
-  for (std::int32_t last = node; next.size() < limit; last = next.back()) {
-    const std::int32_t slot = table_->slot[index(last)];
-    if (slot >= 0) queues.try_emplace(slot, slot_queue_[index(slot)]);
-    for (std::int32_t at = table_->successor_start[index(last)];
-         at < table_->successor_start[index(last) + 1]; ++at) {
-      const std::int32_t row = table_->successors[index(at)], own_slot = table_->slot[index(row)];
-      const auto known = waits_for.try_emplace(row, states_[index(row)].waits_for).first;
-      if (--known->second > 0) continue;
-      if (own_slot < 0 || table_->release_ps[index(row)] > now_) return next;
-      if (!queues.contains(own_slot) && slot_busy_[index(own_slot)] != 0) continue;
-      queues[own_slot].push(row);
-    }
-    const auto starts = [](const auto& entry) { return !entry.second.empty(); };
-    const auto first = std::ranges::find_if(queues, starts);
-    if (first == queues.end() || std::find_if(std::next(first), queues.end(), starts) != queues.end())
-      return next;
-    next.push_back(first->second.top());
-    first->second.pop();
+std::int32_t Walker::Following::next(std::int32_t last) {
+  const NodeTable& table = *walker_->table_;
+  const std::int32_t slot = table.slot[index(last)];
+  if (slot >= 0) queue_of(slot);
+  for (std::int32_t at = table.successor_start[index(last)]; at < table.successor_start[index(last) + 1];
+       ++at) {
+    const std::int32_t row = table.successors[index(at)], own_slot = table.slot[index(row)];
+    const auto known = waits_for_.try_emplace(row, walker_->states_[index(row)].waits_for).first;
+    if (--known->second > 0) continue;
+    if (own_slot < 0 || table.release_ps[index(row)] > walker_->now_) return -1;
+    if (!queues_.contains(own_slot) && walker_->slot_busy_[index(own_slot)] != 0) continue;
+    queue_of(own_slot).push(row);
   }
-  return next;
+  const auto starts = [](const auto& entry) { return !entry.second.empty(); };
+  const auto first = std::ranges::find_if(queues_, starts);
+  if (first == queues_.end() || std::find_if(std::next(first), queues_.end(), starts) != queues_.end())
+    return -1;
+  const std::int32_t row = first->second.top();
+  first->second.pop();
+  return row;
 }
 
 void Walker::timer(const Completion& completion) {

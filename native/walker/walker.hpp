@@ -9,6 +9,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <queue>
 #include <span>
 #include <string>
@@ -152,9 +153,26 @@ class Walker final : public Fold::Handles {
   bool has_ended(std::int32_t node) const {
     return states_[static_cast<std::size_t>(node)].waits_for == kEnded;
   }
-  // Nodes that start one after the other, each at once when the one before has ended: the first follows
-  // `node`, which is in progress. As far as is known now, at most `limit`, and as long as one starts alone.
-  std::vector<std::int32_t> next_after(std::int32_t node, std::size_t limit) const;
+  using RowQueue = std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>>;
+  // Nodes that start one after the other, each alone and at once when the one before has ended, as far as is
+  // known now.
+  class Following {
+   public:
+    // The walker must not move meanwhile.
+    explicit Following(const Walker& walker) : walker_(&walker) {}
+    // The node that starts when `last` ends: first a node in progress, then the node of the call before. -1:
+    // not known, or several start at once.
+    std::int32_t next(std::int32_t last);
+
+   private:
+    RowQueue& queue_of(std::int32_t slot) {
+      return queues_.try_emplace(slot, walker_->slot_queue_[static_cast<std::size_t>(slot)]).first->second;
+    }
+
+    const Walker* walker_;
+    std::map<std::int32_t, std::int32_t> waits_for_;  // of nodes whose dependencies are then done in part
+    std::map<std::int32_t, RowQueue> queues_;         // by slot, of those that are free then
+  };
   bool keeps_records() const { return keeps_records_; }
   TimePs last_end() const { return last_end_; }  // of the nodes that have ended
   std::int64_t unfinished() const { return unfinished_; }
@@ -275,7 +293,6 @@ class Walker final : public Fold::Handles {
   std::int64_t unfinished_ = 0, steps_done_ = 0;
   TimePs last_end_ = 0;
   std::vector<NodeState> states_;
-  using RowQueue = std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>>;
   RowQueue runnable_;                     // ready nodes that need no slot
   std::vector<std::int32_t> free_slots_;  // slots to be looked at, free or not, each once
   std::vector<std::uint8_t> slot_busy_, slot_listed_;

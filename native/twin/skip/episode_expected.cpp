@@ -1,5 +1,5 @@
-// Starts that a component expects: a collective that waits for its slot begins when the one before it ends,
-// unless another that comes first becomes ready. An episode has them too, so that fewer are played.
+// Starts that a component expects: of a collective that waits for one in progress, or for its slot, at the
+// end of that one. Episodes have them too, so that fewer are played. A start that does not come is noticed.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -9,41 +9,55 @@
 #include "twin/skip/episodes.hpp"
 
 namespace genie::twin {
-namespace {
 
-constexpr std::size_t kChainMost = 256;
-
-}  // namespace
-
-// Each rank may begin as many bytes as it has begun: what is played in vain is less than what had to be
-// played.
-void Episodes::expect(Component& component, TimePs now) {
+// All members that may begin a collective must have their cables. Where some have begun it, these are theirs
+// and those of the members. Where none has, all of its cables must be the component's; or all members begin
+// it.
+void Episodes::expect_starts(Component& component, TimePs now) {
   std::vector<Chain> chains = chains_of(component);
-  std::map<std::uint64_t, std::size_t> members;  // that begin each collective, by its key
+  std::map<std::uint64_t, Candidate> candidates;
   for (const Chain& chain : chains) {
-    for (const std::uint64_t key : chain.keys) ++members[key];
+    for (std::size_t at = 0; at < chain.keys.size(); ++at) {
+      const auto [known, is_new] = candidates.try_emplace(chain.keys[at]);
+      if (is_new) known->second = candidate_of(component, chain, at, now);
+      ++known->second.members;
+    }
   }
-  // Where one is left out, the rank's later ones are, too; others may then miss it.
-  for (bool is_changed = true; std::exchange(is_changed, false);) {
+  const auto may_begin = [&](const Chain& chain, std::size_t at) {
+    const Candidate& own = candidates.at(chain.keys[at]);
+    const EpisodePlace& place = place_of(chain, at);
+    const bool is_alone = own.act == nullptr && !own.has_cables;
+    if (!own.are_free || (is_alone && own.members < place.ranks.size())) return false;
+    return std::ranges::all_of(place.cables_of[place.place_of(chain.rank)],
+                               [&](std::uint32_t cable) { return is_free_for(component, cable, now); });
+  };
+  // Where one is left out, the rank's later ones are, too; these may then lack a member.
+  for (bool any_left_out = true; std::exchange(any_left_out, false);) {
     for (Chain& chain : chains) {
       for (std::size_t at = 0; at < chain.keys.size(); ++at) {
-        if (may_expect(component, chain, at, members[chain.keys[at]], now)) continue;
-        for (std::size_t left = at; left < chain.keys.size(); ++left) --members[chain.keys[left]];
+        if (may_begin(chain, at)) continue;
+        for (std::size_t later = at; later < chain.keys.size(); ++later)
+          --candidates.at(chain.keys[later]).members;
         chain.keys.resize(at);
-        is_changed = true;
+        any_left_out = true;
       }
     }
   }
-  for (const Chain& chain : chains) expect(component, chain);
+  for (const Chain& chain : chains) add_expected(component, chain);
 }
 
-// Collectives that begin when those in progress end, by their ranks.
+const EpisodePlace& Episodes::place_of(const Chain& chain, std::size_t at) {
+  return places_.of_group(plans_[index(chain.rank)]->bound(chain.nodes[at]).group, *simulator_);
+}
+
+// Collectives that begin when those in progress end, by their ranks. A rank may begin as many bytes as it has
+// begun: what is played in vain is then less than what had to be played.
 std::vector<Episodes::Chain> Episodes::chains_of(const Component& component) {
-  std::map<std::int32_t, std::int64_t> bytes;  // by rank
+  std::map<std::int32_t, std::int64_t> bytes_left;
   for (const std::unique_ptr<Act>& act : component.acts) {
     for (std::size_t at = 0; at < act->members.size() && !act->is_message(); ++at) {
       const std::int32_t rank = act->place->ranks[at], node = act->members[at].node;
-      if (node >= 0) bytes[rank] += plans_[index(rank)]->table->size_bytes[index(node)];
+      if (node >= 0) bytes_left[rank] += plans_[index(rank)]->table->size_bytes[index(node)];
     }
   }
   std::vector<Chain> chains;
@@ -53,13 +67,16 @@ std::vector<Episodes::Chain> Episodes::chains_of(const Component& component) {
       const std::int32_t rank = act->place->ranks[at];
       const Walker& walker = simulator_->hosts().ranks().walker(rank);
       if (own.node < 0 || walker.has_ended(own.node)) continue;
-      Chain chain{.rank = rank, .from = &own, .nodes = walker.next_after(own.node, kChainMost), .keys = {}};
+      Chain chain{.rank = rank, .from = &own, .nodes = {}, .keys = {}};
       const RankPlan& plan = *plans_[index(rank)];
-      for (const std::int32_t node : chain.nodes) {
-        if (walker.play_of(node) != Walker::Play::kHeld ||
-            plan.table->kind[index(node)] != static_cast<std::uint8_t>(NodeKind::kColl) ||
-            (bytes[rank] -= plan.table->size_bytes[index(node)]) < 0)
-          break;
+      Walker::Following following(walker);
+      for (std::int32_t node = following.next(own.node); node >= 0; node = following.next(node)) {
+        const bool is_collective =
+            plan.table->kind[index(node)] == static_cast<std::uint8_t>(NodeKind::kColl);
+        if (!is_collective || walker.play_of(node) != Walker::Play::kHeld) break;
+        bytes_left[rank] -= plan.table->size_bytes[index(node)];
+        if (bytes_left[rank] < 0) break;
+        chain.nodes.push_back(node);
         chain.keys.push_back(pair_key(static_cast<std::uint32_t>(plan.bound(node).group), plan.tag(node)));
       }
       if (!chain.keys.empty()) chains.push_back(std::move(chain));
@@ -68,46 +85,56 @@ std::vector<Episodes::Chain> Episodes::chains_of(const Component& component) {
   return chains;
 }
 
-// Of one that some have begun the rank's cables must be free for it. Of one that none has begun, either the
-// component has all cables, or all members begin it and all cables are free.
-bool Episodes::may_expect(const Component& component, const Chain& chain, std::size_t at, std::size_t members,
-                          TimePs now) {
-  const RankPlan& plan = *plans_[index(chain.rank)];
-  const EpisodePlace& place = places_.of_group(plan.bound(chain.nodes[at]).group, *simulator_);
-  const auto is_own = [&](std::uint32_t cable) { return owns(component, claims_[cable]); };
-  const auto is_free = [&](std::uint32_t cable) {
-    const Claim& own = claims_[cable];
-    const bool is_alive = own.component != nullptr && own.serial == own.component->serial;
-    return is_own(cable) || (!own.is_live && !(is_alive && uses(own, now)));
-  };
-  if (const Act* const* const known = act_of_.find(chain.keys[at])) {
-    return (*known)->component == &component &&
-           std::ranges::all_of(place.cables_of[place.place_of(chain.rank)], is_free);
+Episodes::Candidate Episodes::candidate_of(const Component& component, const Chain& chain, std::size_t at,
+                                           TimePs now) {
+  const EpisodePlace& place = place_of(chain, at);
+  const auto is_own = [&](std::uint32_t cable) { return is_owned(component, cable); };
+  const auto is_free = [&](std::uint32_t cable) { return is_free_for(component, cable, now); };
+  Candidate candidate;
+  if (Act* const* const known = act_of_.find(chain.keys[at])) {
+    candidate.act = *known;
+    candidate.are_free = candidate.act->component == &component;
+    for (std::size_t member = 0; member < place.ranks.size() && candidate.are_free; ++member) {
+      if (candidate.act->members[member].node >= 0)
+        candidate.are_free = std::ranges::all_of(place.cables_of[member], is_free);
+    }
+    return candidate;
   }
-  return std::ranges::all_of(place.cables, is_own) ||
-         (members == place.ranks.size() && std::ranges::all_of(place.cables, is_free));
+  candidate.has_cables = std::ranges::all_of(place.cables, is_own);
+  candidate.are_free = candidate.has_cables || std::ranges::all_of(place.cables, is_free);
+  return candidate;
 }
 
-void Episodes::expect(Component& component, const Chain& chain) {
-  const RankPlan& plan = *plans_[index(chain.rank)];
+bool Episodes::is_owned(const Component& component, std::uint32_t cable) const {
+  return claims_[cable].is_of(component) && !claims_[cable].is_live;
+}
+
+bool Episodes::is_free_for(const Component& component, std::uint32_t cable, TimePs time) const {
+  const Claim& own = claims_[cable];
+  return is_owned(component, cable) || (!own.is_live && !(own.is_alive() && uses(own, time)));
+}
+
+void Episodes::add_expected(Component& component, const Chain& chain) {
   const Act::Member* before = chain.from;
   for (std::size_t at = 0; at < chain.keys.size(); ++at) {
-    const std::int32_t node = chain.nodes[at];
-    const EpisodePlace& place = places_.of_group(plan.bound(node).group, *simulator_);
-    const std::size_t own = place.place_of(chain.rank);
-    Act*& known = act_of_[chain.keys[at]];
-    if (known == nullptr) {
-      known = &add_act(component, place, kinds_.of(plan, node));
-      known->key = chain.keys[at];
+    const EpisodePlace& place = place_of(chain, at);
+    Act*& act = act_of_[chain.keys[at]];
+    if (act == nullptr) {
+      act = &add_act(component, place, kinds_.of(*plans_[index(chain.rank)], chain.nodes[at]));
+      act->key = chain.keys[at];
     }
-    Act::Member& next = known->members[own];
-    if (next.node >= 0) return;
-    next.node = node;
+    Act::Member& next = act->members[place.place_of(chain.rank)];
+    if (next.node >= 0) return;  // another collective in progress leads to it, too
+    next.node = chain.nodes[at];
     next.is_by_timer = false;
     next.follows = std::exchange(before, &next);
     next.sequence = ++latest_sequence_;
-    ++known->expected;
-    claim(component, place, own);
+    ++act->expected;
+    claim(component, place, place.place_of(chain.rank));
+    // Members that wait may send then, so that their cables are in use again.
+    for (std::size_t member = 0; member < act->members.size() && act->expected == 1; ++member) {
+      if (act->members[member].node >= 0) claim(component, place, member);
+    }
   }
 }
 
@@ -115,33 +142,33 @@ void Episodes::expect(Component& component, const Chain& chain) {
 void Episodes::claim(Component& component, const EpisodePlace& place, std::size_t member) {
   bool is_new = false;
   for (const std::uint32_t cable : place.cables_of[member]) {
-    Claim& own = claims_[cable];
-    if (owns(component, own)) continue;
-    enter(component, cable, own);
-    own.component = &component;
-    own.serial = component.serial;
-    own.until = kNever;
+    if (claims_[cable].is_of(component)) continue;
+    enter(component, cable, claims_[cable]);
+    claims_[cable].take(component);
     is_new = true;
   }
   if (is_new) component.claimed_places.push_back(place.number);
 }
 
-// A rank looks at each of these starts, so that one which does not come is noticed.
-void Episodes::hear_expected(Component& component, std::uint32_t forecast) {
+// A rank looks at each of these starts, so that one which does not come is noticed. The time after the last.
+TimePs Episodes::wake_at_expected(Component& component, std::uint32_t forecast) {
+  TimePs after = 0;
   for (const std::unique_ptr<Act>& act : component.acts) {
     for (std::size_t at = 0; at < act->members.size() && act->expected > 0; ++at) {
       Act::Member& member = act->members[at];
       if (member.follows == nullptr) continue;
       member.start = member.follows->end;
       if (member.start == kNever) continue;
+      after = std::max(after, member.start + 1);
       simulator_->hosts().ranks().wake(act->place->ranks[at], member.start);
       expected_.push({member.start, forecast, act.get(), at});
     }
   }
+  return after;
 }
 
 // Components of which a start has not come are forecast anew.
-void Episodes::check_expected(TimePs time) {
+void Episodes::notice_missing(TimePs time) {
   for (; !expected_.empty() && expected_.top().time <= time; expected_.pop()) {
     const Expected& own = expected_.top();
     if (simulator_->hosts().ranks().is_taken_back(own.forecast)) continue;

@@ -229,7 +229,7 @@ EpisodePlan Episodes::plan_of(const Component& component, const std::vector<Act*
   return plan;
 }
 
-// Ends of a component's acts, if nothing joins it.
+// Ends of a component's acts, if nothing joins it but what it expects.
 void Episodes::forecast(Component& component, TimePs now) {
   if (std::ranges::none_of(component.acts, [](const auto& act) { return act->has_begun(); })) return;
   take_back(component);
@@ -239,47 +239,54 @@ void Episodes::forecast(Component& component, TimePs now) {
     return give_up("playing apart what comes together costs more than it gains");
   if (places_.memory_bytes() > kPlacesBytes) return give_up("parts of the network take too much memory");
   if (memory_bytes_ > memory_max_bytes_) forget_unused();
-  expect(component, now);
+  expect_starts(component, now);
+  std::string refusal = play(component, now);
+  if (!refusal.empty()) {  // expected starts may not come
+    take_back(component);
+    if (withdraw(component)) refusal = play(component, now);
+  }
+  if (!refusal.empty()) refuse(component, refusal);
+}
+
+// From the episode that stands for it; the reason if none does, which expected starts may be.
+std::string Episodes::play(Component& component, TimePs now) {
   std::vector<std::uint32_t> places = component.claimed_places;
   for (const std::unique_ptr<Act>& act : component.acts) places.push_back(act->place->number);
   component.place = &places_.of_all(std::move(places));
-  std::vector<Act*> acts = in_order(component);
+  const std::vector<Act*> acts = in_order(component);
   take_services(component);
-  const Episode* found = &episode_of(component, acts);
-  if (!found->refusal.empty() && withdraw(component)) {  // expected starts may not come
-    acts = in_order(component);
-    found = &episode_of(component, acts);
-  }
-  const Episode& episode = *found;
-  if (!episode.refusal.empty()) return refuse(component, episode.refusal);
+  const Episode& episode = episode_of(component, acts);
+  if (!episode.refusal.empty()) return episode.refusal;
   const bool is_whole = std::ranges::all_of(acts, [](const Act* act) { return act->is_complete(); });
-  if (is_whole && !episode.is_over) return refuse(component, "it does not come to an end");
+  if (is_whole && !episode.is_over) return "it does not come to an end";
   component.episode = &episode;
   component.mark = ++latest_mark_;
   component.packets = episode.data_packets;
   forecast_packets_ += component.packets;
   const std::uint32_t number = simulator_->hosts().ranks().make_forecast();
   component.forecasts.push_back(number);
-  if (!takes_ends(component, now, number)) return refuse(component, "an end is known too late");
-  hear_expected(component, number);
+  if (!takes_ends(component, now, number)) {
+    refuse(component, "an end is known too late");  // it is past, whatever is expected
+    return "";
+  }
   const EpisodePlace& place = *component.place;
-  bool has_room = true;
   for (const Episode::Room& room : episode.rooms) {
     const std::int32_t node = place.part.switches[index(room.node) - place.part.hosts.size()];
-    has_room &= simulator_->links().buffers().reserve(node, room.bytes);
     component.rooms.emplace_back(node, room.bytes);
+    if (!simulator_->links().buffers().reserve(node, room.bytes))
+      return "a shared buffer is near a threshold";
   }
-  if (!has_room) return refuse(component, "a shared buffer is near a threshold");
-  component.until = 0;
+  component.until = wake_at_expected(component, number);
   for (std::size_t at = 0; at < place.cables.size(); ++at) {
     Claim& own = claims_[place.cables[at]];
     const TimePs until = episode.is_at_rest ? component.first + episode.cable_rests[at] : kNever;
     component.until = std::max(component.until, until);
-    if (own.component == &component && own.serial == component.serial) own.until = until;
+    if (own.is_of(component)) own.until = until;
   }
   if (!is_whole) component.until = kNever;
   for (Act* act : acts) act->is_released |= episode.is_at_rest;
   if (is_whole) ends_.push({component.until, &component, component.serial});
+  return "";
 }
 
 // False where a rank should have heard before `now` of what it has not.

@@ -139,7 +139,7 @@ void Episodes::began(std::vector<RankStart> starts, TimePs now) {
     if (start.kind == RankStart::Kind::kHeld) begin(start);
     if (start.kind == RankStart::Kind::kTold) note_live(start);
   }
-  check_expected(starts.back().time);
+  notice_missing(starts.back().time);
   std::size_t kept = 0;
   for (std::size_t at = 0; at < changed_.size() && !simulator_->is_abandoned(); ++at) {
     Component& own = *changed_[at];
@@ -179,7 +179,7 @@ void Episodes::note_live(const RankStart& start) {
   }
   for (const std::uint32_t cable : place->cables) {
     Claim& own = claims_[cable];
-    if (own.component != nullptr && own.serial == own.component->serial && uses(own, start.time))
+    if (own.is_alive() && uses(own, start.time))
       return refuse(*own.component, "packets that are not played apart use the same links");
     for (const std::uint32_t link : {2 * cable, 2 * cable + 1}) {
       if (!own.is_live && simulator_->links().target_of(link) >= network_->hosts)
@@ -190,7 +190,7 @@ void Episodes::note_live(const RankStart& start) {
 }
 
 void Episodes::begin(const RankStart& start) {
-  if (is_as_expected(start)) return;
+  if (takes_expected(start)) return;
   const bool is_message = start.operation.type == Operation::Type::kSend;
   Act* act = nullptr;
   if (is_message) {
@@ -232,8 +232,8 @@ void Episodes::set_changed(Component& component) {
   if (!std::exchange(component.is_changed, true)) changed_.push_back(&component);
 }
 
-// A start that the component's episode has. Another of the same member takes that one's place.
-bool Episodes::is_as_expected(const RankStart& start) {
+// True for a start that the component's episode has. Another of the same member takes that one's place.
+bool Episodes::takes_expected(const RankStart& start) {
   if (start.operation.type == Operation::Type::kSend) return false;
   Act** const known = act_of_.find(key_of(start.operation));
   if (known == nullptr) return false;
@@ -283,12 +283,10 @@ void Episodes::join(const Act& act, const std::vector<std::uint32_t>& cables, Ti
   for (const std::uint32_t cable : cables) {
     Claim& own = claims_[cable];
     if (own.is_live) conflict(act.kind, act.kind, "packets that are not played apart use the same links");
-    const bool is_alive = own.component != nullptr && own.serial == own.component->serial;
+    const bool is_alive = own.is_alive();
     if (is_alive && own.component != act.component && uses(own, time)) merge(*own.component, *act.component);
     if (!is_alive || own.component != act.component) enter(*act.component, cable, own);
-    own.component = act.component;
-    own.serial = act.component->serial;
-    own.until = kNever;
+    own.take(*act.component);
   }
 }
 
@@ -301,8 +299,7 @@ void Episodes::enter(Component& component, std::uint32_t cable, const Claim& bef
 }
 
 Episodes::Component::Entry Episodes::latest_of(std::uint32_t link, const Claim& claim) {
-  const bool is_alive = claim.component != nullptr && claim.serial == claim.component->serial;
-  if (!is_alive) return {link, simulator_->links().service_of(link), 0};
+  if (!claim.is_alive()) return {link, simulator_->links().service_of(link), 0};
   // Its results are not yet the simulator's.
   const Component& other = *claim.component;
   if (other.episode != nullptr) {
@@ -318,15 +315,15 @@ Episodes::Component::Entry Episodes::latest_of(std::uint32_t link, const Claim& 
                                       : *entry;
 }
 
+void Episodes::hand_over(const std::vector<std::uint32_t>& cables, const Component& from, Component& into) {
+  for (const std::uint32_t cable : cables) {
+    if (claims_[cable].is_of(from)) claims_[cable].take(into);
+  }
+}
+
 void Episodes::merge(Component& into, Component& other) {
   for (std::unique_ptr<Act>& act : other.acts) {
-    for (const std::uint32_t cable : act->place->cables) {
-      Claim& own = claims_[cable];
-      if (own.component != &other || own.serial != other.serial) continue;
-      own.component = &into;
-      own.serial = into.serial;
-      own.until = kNever;
-    }
+    hand_over(act->place->cables, other, into);
     act->component = &into;
     into.acts.push_back(std::move(act));
   }
@@ -338,15 +335,7 @@ void Episodes::merge(Component& into, Component& other) {
   into.packets += other.packets;
   into.claimed_places.insert(into.claimed_places.end(), other.claimed_places.begin(),
                              other.claimed_places.end());
-  for (const std::uint32_t place : other.claimed_places) {
-    for (const std::uint32_t cable : places_.at(place).cables) {
-      Claim& own = claims_[cable];
-      if (own.component != &other || own.serial != other.serial) continue;
-      own.component = &into;
-      own.serial = into.serial;
-      own.until = kNever;
-    }
-  }
+  for (const std::uint32_t place : other.claimed_places) hand_over(places_.at(place).cables, other, into);
   into.rooms.insert(into.rooms.end(), other.rooms.begin(), other.rooms.end());
   set_changed(into);
   release(other);

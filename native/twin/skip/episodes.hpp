@@ -86,7 +86,7 @@ class Episodes final : public Simulator::Listener {
   struct Component {
     std::vector<std::unique_ptr<Act>> acts;
     const EpisodePlace* place = nullptr;
-    std::vector<std::uint32_t> claimed_places;  // for acts that were expected
+    std::vector<std::uint32_t> claimed_places;  // for acts that are or were expected; they stay
     TimePs first = kNever, until = kNever;
     const Episode* episode = nullptr;
     std::uint64_t serial = 0;  // of those that have had this place
@@ -112,6 +112,14 @@ class Episodes final : public Simulator::Listener {
     std::uint64_t serial = 0;  // of the component
     TimePs until = 0;
     bool is_live = false;  // packets of the simulator use it
+
+    bool is_alive() const { return component != nullptr && serial == component->serial; }
+    bool is_of(const Component& own) const { return component == &own && serial == own.serial; }
+    void take(Component& own) {
+      component = &own;
+      serial = own.serial;
+      until = kNever;
+    }
   };
   struct End {
     TimePs time;
@@ -127,6 +135,19 @@ class Episodes final : public Simulator::Listener {
     friend bool operator>(const Expected& a, const Expected& b) { return a.time > b.time; }
   };
 
+  struct Chain {  // of collectives that a rank begins one after the other
+    std::int32_t rank = -1;
+    const Act::Member* from = nullptr;  // in progress
+    std::vector<std::int32_t> nodes;
+    std::vector<std::uint64_t> keys;  // in act_of_
+  };
+  struct Candidate {           // a collective that may be expected
+    const Act* act = nullptr;  // nullptr: no member has begun it
+    std::size_t members = 0;   // of which it is expected
+    bool has_cables = false;   // the component has all that its members may use
+    bool are_free = false;     // or could have them
+  };
+
   std::string problem_of(const roce::SpreadConfig& spread) const;
   void forget_simulator();
   void finish_until(TimePs time);
@@ -139,32 +160,27 @@ class Episodes final : public Simulator::Listener {
   void note_live(const RankStart& start);
   void begin(const RankStart& start);
   Act& add_act(Component& component, const EpisodePlace& place, Kind kind);
-  bool is_as_expected(const RankStart& start);
-  void check_expected(TimePs time);
-  struct Chain {  // of collectives that a rank begins one after the other
-    std::int32_t rank;
-    const Act::Member* from;  // in progress
-    std::vector<std::int32_t> nodes;
-    std::vector<std::uint64_t> keys;  // of the first nodes, in act_of_
-  };
-  void expect(Component& component, TimePs now);
-  void expect(Component& component, const Chain& chain);
+  bool takes_expected(const RankStart& start);
+  void notice_missing(TimePs time);
+  void expect_starts(Component& component, TimePs now);
   std::vector<Chain> chains_of(const Component& component);
-  bool may_expect(const Component& component, const Chain& chain, std::size_t at, std::size_t members,
-                  TimePs now);
+  Candidate candidate_of(const Component& component, const Chain& chain, std::size_t at, TimePs now);
+  void add_expected(Component& component, const Chain& chain);
   void claim(Component& component, const EpisodePlace& place, std::size_t member);
-  static bool owns(const Component& component, const Claim& claim) {
-    return claim.component == &component && claim.serial == component.serial && !claim.is_live;
-  }
-  void hear_expected(Component& component, std::uint32_t forecast);
+  const EpisodePlace& place_of(const Chain& chain, std::size_t at);
+  bool is_owned(const Component& component, std::uint32_t cable) const;
+  bool is_free_for(const Component& component, std::uint32_t cable, TimePs time) const;
+  TimePs wake_at_expected(Component& component, std::uint32_t forecast);
   bool withdraw(Component& component);
   void set_changed(Component& component);
   void join(const Act& act, const std::vector<std::uint32_t>& cables, TimePs time);
   bool waits(Component& component, TimePs now);
+  void hand_over(const std::vector<std::uint32_t>& cables, const Component& from, Component& into);
   void merge(Component& into, Component& other);
   void release(Component& component);
   Component& take_component();
   void forecast(Component& component, TimePs now);
+  std::string play(Component& component, TimePs now);
   void take_back(Component& component);
   void give_back_rooms(Component& component);
   std::vector<Act*> in_order(Component& component);
