@@ -138,8 +138,8 @@ def _bucket_job(
     uneven_ns = draw.choice([0, 0, 3_000])
     steps = []
     for _ in range(draw.randrange(1, 4)):
-        where = [draw.choice(["across", "across", "across", "in", "all"]) for _ in range(draw.randrange(1, 3))]
-        kinds = [(at, draw.choice(operations), draw.choice([64, 256, 1024]) * KIB * size_factor) for at in where]
+        places = [draw.choice(["across", "across", "across", "in", "all"]) for _ in range(draw.randrange(1, 3))]
+        kinds = [(at, draw.choice(operations), draw.choice([64, 256, 1024]) * KIB * size_factor) for at in places]
         few = draw.random() < 0.7  # of a few kinds
         buckets = [
             (*(kinds[0] if few else draw.choice(kinds)), draw.choice([0, 0, 500, 5_000, 50_000]))
