@@ -10,9 +10,9 @@
 
 namespace genie::twin {
 
-// All members that may begin a collective must have their cables. Where some have begun it, these are theirs
-// and those of the members. Where none has, all of its cables must be the component's; or all members begin
-// it.
+// Adds the collectives that ranks are expected to begin. All members that may send then must have their
+// cables. One that no member has begun is added if the component has all of its cables, or if all members
+// begin it.
 void Episodes::expect_starts(Component& component, TimePs now) {
   std::vector<Chain> chains = chains_of(component);
   std::map<std::uint64_t, Candidate> candidates;
@@ -26,8 +26,8 @@ void Episodes::expect_starts(Component& component, TimePs now) {
   const auto may_begin = [&](const Chain& chain, std::size_t at) {
     const Candidate& own = candidates.at(chain.keys[at]);
     const EpisodePlace& place = place_of(chain, at);
-    const bool is_alone = own.act == nullptr && !own.has_cables;
-    if (!own.are_free || (is_alone && own.members < place.ranks.size())) return false;
+    const bool needs_all = own.act == nullptr && !own.has_cables;
+    if (!own.are_free || (needs_all && own.members < place.ranks.size())) return false;
     return std::ranges::all_of(place.cables_of[place.place_of(chain.rank)],
                                [&](std::uint32_t cable) { return is_free_for(component, cable, now); });
   };
@@ -150,7 +150,8 @@ void Episodes::claim(Component& component, const EpisodePlace& place, std::size_
   if (is_new) component.claimed_places.push_back(place.number);
 }
 
-// A rank looks at each of these starts, so that one which does not come is noticed. The time after the last.
+// A rank looks at each of these starts, so that one which does not come is noticed. Returns the time after
+// the last.
 TimePs Episodes::wake_at_expected(Component& component, std::uint32_t forecast) {
   TimePs after = 0;
   for (const std::unique_ptr<Act>& act : component.acts) {

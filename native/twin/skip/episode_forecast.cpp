@@ -248,7 +248,8 @@ void Episodes::forecast(Component& component, TimePs now) {
   if (!refusal.empty()) refuse(component, refusal);
 }
 
-// From the episode that stands for it; the reason if none does, which expected starts may be.
+// Takes the forecast from the episode that stands for the component. Returns the reason if none does;
+// expected starts may be the reason.
 std::string Episodes::play(Component& component, TimePs now) {
   std::vector<std::uint32_t> places = component.claimed_places;
   for (const std::unique_ptr<Act>& act : component.acts) places.push_back(act->place->number);
