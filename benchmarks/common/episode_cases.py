@@ -31,9 +31,9 @@ OPERATIONS = (Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.ALL_TO_ALL, Op
 ROOTED = (Op.REDUCE, Op.GATHER, Op.SCATTER)
 
 
-def draw_job(seed: int, size_factor: int = 1, buckets: bool = False) -> SkipCase:
-    """Draw a job; the same for the same seed. `size_factor`: multiplies all sizes. `buckets`: many collectives are
-    ready at once, and wait for their ranks' slots."""
+def draw_job(seed: int, size_factor: int = 1, kind: str = "job") -> SkipCase:
+    """Draw a job; the same for the same seed. `size_factor`: multiplies all sizes. `kind`: "job", "buckets", of which
+    many are ready at once and wait for their ranks' slots, or "stages", which end one after the other."""
     draw = random.Random(seed)
     topologies: list[tuple[Topology, int, int]] = [
         (SingleSwitch(hosts=8), 4, 2),
@@ -56,15 +56,14 @@ def draw_job(seed: int, size_factor: int = 1, buckets: bool = False) -> SkipCase
         priority=Priority(data=3, control=draw.choice([3, 6])),
     )
     is_nccl = draw.random() < 0.7
-    job = _bucket_job if buckets else _job
-    workload = job(draw, servers, server, size_factor, OPERATIONS if is_nccl else OPERATIONS + ROOTED)
+    make = {"job": _job, "buckets": _bucket_job, "stages": _stage_job}[kind]
+    workload = make(draw, servers, server, size_factor, OPERATIONS if is_nccl else OPERATIONS + ROOTED)
     if is_nccl:
         lowering = Lowering(nccl=NcclShape(ranks_per_node=server, buffer_bytes=draw.choice([256 * KIB, 1 * MIB])))
         wire = "nccl"
     else:
         credit, channels = draw.choice([True, False]), draw.choice([1, 2])
         lowering, wire = Lowering(channels=channels, credit=credit), f"plain, {channels} channels, credit {credit}"
-    kind = "buckets" if buckets else "job"
     name = (
         f"{kind} {seed}: {servers} x {server} ranks on {type(topology).__name__}, {wire}, {control.__name__}, "
         f"pfc {has_pfc}, {len(workload.ranks[0])} nodes"
@@ -172,6 +171,59 @@ def _bucket_job(
                 size = size_bytes // members // members * members
                 own = builder.add(number, "collective", Kind.COLL, computed[place], size_bytes=size, op=op, group=group)
                 after = (*after, own)
+                number += 1
+        graphs[rank], _ = builder.finish()
+    return Workload("drawn", ranks, groups, graphs)
+
+
+def _stage_job(
+    draw: random.Random, servers: int, server: int, size_factor: int, operations: tuple[Op, ...]
+) -> Workload:
+    """Pipeline stages that reduce their buckets for unlike times; small collectives of all; then a gather by stage."""
+    ranks, rails = servers * server, range(server)
+    stages = draw.choice([2, 3] if servers == 6 else [2, 2, 4])
+    per_stage = ranks // stages
+    groups = _groups(servers, server)
+    first_of_stages, first_of_ends = len(groups), len(groups) + stages * server
+    for stage in range(stages):
+        groups += [
+            Group(f"stage{stage} {rail}", tuple(range(stage * per_stage + rail, (stage + 1) * per_stage, server)))
+            for rail in rails
+        ]
+    groups += [Group(f"ends{at}", (at, ranks - per_stage + at)) for at in range(per_stage)]
+    steps = []
+    for _ in range(draw.choice([1, 1, 2])):
+        largest = draw.choice([64, 256, 1024]) * KIB * size_factor
+        buckets = [
+            [(largest // draw.choice([1, 1, 1, 4]), draw.choice([0, 0, 2_000, 20_000])) for _ in range(count)]
+            for count in (draw.choice([1, 1, 4, 8]) for _ in range(stages))
+        ]
+        waits_ns = [draw.choice([0, 5_000, 100_000]) for _ in range(stages)]
+        small = draw.choice([4, 4, 4 * KIB, 256 * KIB])
+        steps.append((buckets, waits_ns, draw.random() < 0.7, draw.random() < 0.3, small, draw.choice(operations[:4])))
+    steps *= draw.choice([1, 2, 4])
+    graphs: dict[int, RankGraph] = {}
+    for rank in range(ranks):
+        builder = RankBuilder(rank)
+        stage, rail = rank // per_stage, rank % server
+        last: tuple[int, ...] = ()
+        number = 0
+        for buckets, waits_ns, has_inner, has_ends, small, op in steps:
+            collectives = [(size // per_stage * per_stage, op, first_of_stages + stage * server + rail, compute_ns)
+                           for size, compute_ns in buckets[stage]]  # fmt: skip
+            if has_inner:
+                collectives.append((64 * KIB, Op.ALL_REDUCE, rank // server, 0))
+            if has_ends and stage in (0, stages - 1):
+                collectives.append((1 << 20, Op.ALL_REDUCE, first_of_ends + rank % per_stage, 0))
+            collectives.append((small, Op.ALL_REDUCE, servers + server, 0))
+            collectives.append((1 << 20, Op.ALL_GATHER, first_of_stages + stage * server + rail, 1_000))
+            for at, (size, own_op, group, compute_ns) in enumerate(collectives):
+                wait_ns = compute_ns + (waits_ns[stage] if at == 0 else 0)
+                after = last
+                if wait_ns > 0:
+                    after = (builder.add(number, "compute", Kind.COMP, after, duration_ns=wait_ns),)
+                    number += 1
+                last = (builder.add(number, "collective", Kind.COLL, after, size_bytes=size, op=own_op, group=group),)
                 number += 1
         graphs[rank], _ = builder.finish()
     return Workload("drawn", ranks, groups, graphs)

@@ -1,12 +1,13 @@
 """Same bits with and without skips: `python benchmarks/native/skip_bits.py [--cases 500] [--first 0]
-[--size-factor 4] [--jobs | --buckets] [--json FILE]`.
+[--size-factor 4] [--jobs | --buckets | --stages] [--json FILE]`.
 
 Each case is drawn: topology, collective, messages, congestion control, PFC, skews, faults, stops and threads. It plays
 at level `packet` and with skips. All results must be the same, to the bit: times of nodes, transfers, counters of links
 and ranks, and samples. Of the cases without a mark, 60 % or more must skip half of their packets or more. Exit code 1
 when a case differs or too few skip.
 
-With --jobs or --buckets, cases are jobs of many collectives, of which parts are played apart. There is no least share.
+With --jobs, --buckets or --stages, cases are jobs of many collectives, of which parts are played apart. There is no
+least share.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ def main() -> int:
     parser.add_argument("--size-factor", type=int, default=4, help="multiplies the sizes of all collectives")
     parser.add_argument("--jobs", action="store_true", help="jobs of many collectives and messages")
     parser.add_argument("--buckets", action="store_true", help="jobs whose collectives wait for each other")
+    parser.add_argument("--stages", action="store_true", help="jobs whose pipeline stages end one after the other")
     add_json(parser)
     given = parser.parse_args()
-    draw = partial(draw_job, buckets=given.buckets) if given.jobs or given.buckets else draw_case
+    kind = "job" if given.jobs else "buckets" if given.buckets else "stages" if given.stages else ""
+    draw = partial(draw_job, kind=kind) if kind else draw_case
     rows, different, shares, apart = [], 0, [], 0
     for seed in range(given.first, given.first + given.cases):
         case = draw(seed, given.size_factor)

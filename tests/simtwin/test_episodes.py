@@ -66,11 +66,11 @@ def compare(case: SkipCase) -> tuple[int, int, str]:
     return skipped.episodes, skipped.skipped, skipped.unusable
 
 
-def check_drawn_job(seed: int, size_factor: int = 1, *, buckets: bool = False) -> None:
-    case = draw_job(seed, size_factor, buckets)
+def check_drawn_job(seed: int, size_factor: int = 1, kind: str = "job") -> None:
+    case = draw_job(seed, size_factor, kind)
     difference = first_difference(play(case, skips=False), play(case, skips=True))
-    kind = "--buckets" if buckets else "--jobs"
-    replay = f"skip_bits.py {kind} --first {seed} --cases 1 --size-factor {size_factor}"
+    option = "--jobs" if kind == "job" else f"--{kind}"
+    replay = f"skip_bits.py {option} --first {seed} --cases 1 --size-factor {size_factor}"
     assert not difference, f"{case.name}: {difference[:400]}; replay: {replay}"
 
 
@@ -83,7 +83,13 @@ def test_drawn_jobs_have_the_same_bits(first: int) -> None:
 @pytest.mark.parametrize("first", range(0, 60, 10))
 def test_drawn_jobs_whose_collectives_wait_have_the_same_bits(first: int) -> None:
     for seed in range(first, first + 10):
-        check_drawn_job(seed, buckets=True)
+        check_drawn_job(seed, kind="buckets")
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_drawn_jobs_whose_stages_end_one_after_the_other_have_the_same_bits(first: int) -> None:
+    for seed in range(first, first + 10):
+        check_drawn_job(seed, kind="stages")
 
 
 def test_packets_after_what_was_played_apart_meet_its_order_of_inputs() -> None:
@@ -137,6 +143,43 @@ def test_collectives_that_wait_for_a_slot_are_played_with_those_that_they_wait_f
     played_with(twin, plan, episodes)
     assert episodes.report["distinct"] < waiting / 2  # one for each that begins would be 32 and more
     compare(SkipCase("buckets", RAILS, workload, NCCL, 1, ()))
+
+
+def stages(rounds: int) -> Workload:
+    """Stages of two servers of two ranks: each reduces on its rails, for twice as long as the stage before, then in
+    its servers, then with all others."""
+    groups = [Group(f"server{at}", (2 * at, 2 * at + 1)) for at in range(8)]
+    groups += [Group(f"stage{at} rail{rail}", (4 * at + rail, 4 * at + 2 + rail)) for at in range(4) for rail in (0, 1)]
+    groups.append(Group("all", tuple(range(16))))
+    graphs: dict[int, RankGraph] = {}
+    for rank in range(16):
+        builder = RankBuilder(rank)
+        stage = rank // 4
+        last: tuple[int, ...] = ()
+        sums = [
+            (8 * MIB * (1 + stage), Op.REDUCE_SCATTER, 8 + 2 * stage + rank % 2),
+            (64 << 10, Op.ALL_REDUCE, rank // 2),
+            (1 << 10, Op.ALL_REDUCE, 16),
+        ]
+        for number in range(0, 4 * rounds, 4):
+            last = (builder.add(number, "compute", Kind.COMP, last, duration_ns=100_000 * (1 + stage)),)
+            for at, (size_bytes, op, group) in enumerate(sums, start=number + 1):
+                last = (builder.add(at, "sum", Kind.COLL, last, size_bytes=size_bytes, op=op, group=group),)
+        graphs[rank], _ = builder.finish()
+    return Workload("stages", 16, groups, graphs)
+
+
+def test_the_sum_of_all_is_played_with_those_that_lead_to_it_on_other_rails() -> None:
+    topology = RailOptimized(servers=8, rails=2, spines=2, domain=Domain(Rate(1600 * GBPS), Duration(25_000)))
+    fabric = Fabric(topology=topology, link=LINK)
+    twin = Twin(fabric, twin_of(fabric).network, list(range(16)))
+    plan = build_plan(stages(4), lowering=NCCL)
+    episodes = twin.episodes(plan)
+    simulator = played_with(twin, plan, episodes)
+    # One for each start of the sum's members on another rail would be 42, and more packets than there are.
+    assert episodes.report["distinct"] <= 20
+    assert episodes.report["played"] < 0.5 * simulator.data_packets
+    compare(SkipCase("stages", fabric, stages(4), NCCL, 1, ()))
 
 
 def test_episodes_are_forgotten_beyond_their_memory() -> None:

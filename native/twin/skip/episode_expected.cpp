@@ -1,7 +1,10 @@
 // Starts that a component expects: of a collective that waits for one in progress, or for its slot, at the
-// end of that one. Episodes have them too, so that fewer are played. A start that does not come is noticed.
+// end of that one. That one may be another component's. Episodes have these starts too, so that fewer are
+// played. A start that does not come is noticed.
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/index.hpp"
@@ -9,12 +12,35 @@
 #include "twin/skip/episodes.hpp"
 
 namespace genie::twin {
+namespace {
+
+// Bytes that a rank is expected to begin, as a multiple of those that it has begun.
+constexpr std::int64_t kExpectedMost = 3;
+
+}  // namespace
 
 // Adds the collectives that ranks are expected to begin. All members that may send then must have their
 // cables. One that no member has begun is added if the component has all of its cables, or if all members
 // begin it.
 void Episodes::expect_starts(Component& component, TimePs now) {
+  while (true) {
+    const std::vector<Chain> chains = possible_chains(component, now);
+    const std::set<Component*> in_the_way = others_in_the_way(component, chains, now);
+    if (in_the_way.empty()) {
+      for (const Chain& chain : chains) add_expected(component, chain);
+      return;
+    }
+    for (const std::unique_ptr<Component>& other : components_) {
+      if (in_the_way.contains(other.get())) absorb(component, *other);
+    }
+    take_back(component);
+    withdraw(component);
+  }
+}
+
+std::vector<Episodes::Chain> Episodes::possible_chains(const Component& component, TimePs now) {
   std::vector<Chain> chains = chains_of(component);
+  std::ranges::move(chains_from_others(component, now), std::back_inserter(chains));
   std::map<std::uint64_t, Candidate> candidates;
   for (const Chain& chain : chains) {
     for (std::size_t at = 0; at < chain.keys.size(); ++at) {
@@ -23,19 +49,11 @@ void Episodes::expect_starts(Component& component, TimePs now) {
       ++known->second.members;
     }
   }
-  const auto may_begin = [&](const Chain& chain, std::size_t at) {
-    const Candidate& own = candidates.at(chain.keys[at]);
-    const EpisodePlace& place = place_of(chain, at);
-    const bool needs_all = own.act == nullptr && !own.has_cables;
-    if (!own.are_free || (needs_all && own.members < place.ranks.size())) return false;
-    return std::ranges::all_of(place.cables_of[place.place_of(chain.rank)],
-                               [&](std::uint32_t cable) { return is_free_for(component, cable, now); });
-  };
   // Where one is left out, the rank's later ones are, too; these may then lack a member.
   for (bool any_left_out = true; std::exchange(any_left_out, false);) {
     for (Chain& chain : chains) {
       for (std::size_t at = 0; at < chain.keys.size(); ++at) {
-        if (may_begin(chain, at)) continue;
+        if (may_begin(component, chain, at, candidates.at(chain.keys[at]), now)) continue;
         for (std::size_t later = at; later < chain.keys.size(); ++later)
           --candidates.at(chain.keys[later]).members;
         chain.keys.resize(at);
@@ -43,21 +61,48 @@ void Episodes::expect_starts(Component& component, TimePs now) {
       }
     }
   }
-  for (const Chain& chain : chains) add_expected(component, chain);
+  return chains;
+}
+
+// A rank that begins at the end of another component's collective uses cables that this one still has. Its
+// last packets are hardly over by then, so that both come together anyway.
+std::set<Episodes::Component*> Episodes::others_in_the_way(const Component& component,
+                                                           const std::vector<Chain>& chains, TimePs now) {
+  std::set<Component*> others;
+  for (const Chain& chain : chains) {
+    for (std::size_t at = 0; at < chain.keys.size() && chain.other != nullptr; ++at) {
+      const EpisodePlace& place = place_of(chain, at);
+      const bool are_free =
+          std::ranges::all_of(place.cables_of[place.place_of(chain.rank)],
+                              [&](std::uint32_t cable) { return is_free_for(component, cable, now); });
+      if (!are_free) others.insert(chain.other);
+    }
+  }
+  return others;
+}
+
+bool Episodes::may_begin(const Component& component, const Chain& chain, std::size_t at,
+                         const Candidate& candidate, TimePs now) {
+  const EpisodePlace& place = place_of(chain, at);
+  const bool needs_all = candidate.act == nullptr && !candidate.has_cables;
+  if (!candidate.are_free || (needs_all && candidate.members < place.ranks.size())) return false;
+  return std::ranges::all_of(place.cables_of[place.place_of(chain.rank)], [&](std::uint32_t cable) {
+    return is_free_for(component, cable, now) || (chain.other != nullptr && is_owned(*chain.other, cable));
+  });
 }
 
 const EpisodePlace& Episodes::place_of(const Chain& chain, std::size_t at) {
   return places_.of_group(plans_[index(chain.rank)]->bound(chain.nodes[at]).group, *simulator_);
 }
 
-// Collectives that begin when those in progress end, by their ranks. A rank may begin as many bytes as it has
-// begun: what is played in vain is then less than what had to be played.
+// Collectives that begin when those in progress end, by their ranks. The bytes that a rank may begin are
+// bounded by those that it has begun, so that little is played in vain.
 std::vector<Episodes::Chain> Episodes::chains_of(const Component& component) {
   std::map<std::int32_t, std::int64_t> bytes_left;
   for (const std::unique_ptr<Act>& act : component.acts) {
     for (std::size_t at = 0; at < act->members.size() && !act->is_message(); ++at) {
       const std::int32_t rank = act->place->ranks[at], node = act->members[at].node;
-      if (node >= 0) bytes_left[rank] += plans_[index(rank)]->table->size_bytes[index(node)];
+      if (node >= 0) bytes_left[rank] += kExpectedMost * plans_[index(rank)]->table->size_bytes[index(node)];
     }
   }
   std::vector<Chain> chains;
@@ -65,21 +110,60 @@ std::vector<Episodes::Chain> Episodes::chains_of(const Component& component) {
     for (std::size_t at = 0; at < act->members.size() && !act->is_message(); ++at) {
       const Act::Member& own = act->members[at];
       const std::int32_t rank = act->place->ranks[at];
-      const Walker& walker = simulator_->hosts().ranks().walker(rank);
-      if (own.node < 0 || walker.has_ended(own.node)) continue;
-      Chain chain{.rank = rank, .from = &own, .nodes = {}, .keys = {}};
-      const RankPlan& plan = *plans_[index(rank)];
-      Walker::Following following(walker);
-      for (std::int32_t node = following.next(own.node); node >= 0; node = following.next(node)) {
-        const bool is_collective =
-            plan.table->kind[index(node)] == static_cast<std::uint8_t>(NodeKind::kColl);
-        if (!is_collective || walker.play_of(node) != Walker::Play::kHeld) break;
-        bytes_left[rank] -= plan.table->size_bytes[index(node)];
-        if (bytes_left[rank] < 0) break;
-        chain.nodes.push_back(node);
-        chain.keys.push_back(pair_key(static_cast<std::uint32_t>(plan.bound(node).group), plan.tag(node)));
-      }
+      if (own.node < 0 || simulator_->hosts().ranks().walker(rank).has_ended(own.node)) continue;
+      Chain chain = chain_from(rank, own, bytes_left[rank]);
       if (!chain.keys.empty()) chains.push_back(std::move(chain));
+    }
+  }
+  return chains;
+}
+
+Episodes::Chain Episodes::chain_from(std::int32_t rank, const Act::Member& own, std::int64_t& bytes_left) {
+  const Walker& walker = simulator_->hosts().ranks().walker(rank);
+  const RankPlan& plan = *plans_[index(rank)];
+  Chain chain{.rank = rank, .from = &own, .nodes = {}, .keys = {}};
+  Walker::Following following(walker);
+  for (std::int32_t node = following.next(own.node); node >= 0; node = following.next(node)) {
+    const bool is_collective = plan.table->kind[index(node)] == static_cast<std::uint8_t>(NodeKind::kColl);
+    if (!is_collective || walker.play_of(node) != Walker::Play::kHeld) break;
+    bytes_left -= plan.table->size_bytes[index(node)];
+    if (bytes_left < 0) break;
+    chain.nodes.push_back(node);
+    chain.keys.push_back(pair_key(static_cast<std::uint32_t>(plan.bound(node).group), plan.tag(node)));
+  }
+  return chain;
+}
+
+// To the component's collectives that lack members, from those of other components that their ranks are in.
+// Their ends are known.
+std::vector<Episodes::Chain> Episodes::chains_from_others(const Component& component, TimePs now) {
+  std::set<std::int32_t> missing;
+  for (const std::unique_ptr<Act>& act : component.acts) {
+    for (std::size_t at = 0; at < act->members.size() && !act->has_begun(); ++at) {
+      if (act->members[at].node < 0) missing.insert(act->place->ranks[at]);
+    }
+  }
+  std::vector<Chain> chains;
+  if (missing.empty()) return chains;
+  for (const std::unique_ptr<Component>& other : components_) {
+    if (other.get() == &component || other->episode == nullptr || other->is_changed) continue;
+    for (const std::unique_ptr<Act>& act : other->acts) {
+      for (std::size_t at = 0; at < act->members.size() && !act->is_message(); ++at) {
+        const Act::Member& own = act->members[at];
+        const std::int32_t rank = act->place->ranks[at];
+        const bool is_known = own.node >= 0 && !own.is_expected && own.end > now && own.end != kNever;
+        if (!is_known || !missing.contains(rank)) continue;
+        std::int64_t bytes_left = kExpectedMost * plans_[index(rank)]->table->size_bytes[index(own.node)];
+        Chain chain = chain_from(rank, own, bytes_left);
+        chain.other = other.get();
+        const auto is_in = [&](std::uint64_t key) {
+          Act* const* const known = act_of_.find(key);
+          return known != nullptr && (*known)->component == &component;
+        };
+        const auto last = std::find_if(chain.keys.rbegin(), chain.keys.rend(), is_in);
+        chain.keys.erase(last.base(), chain.keys.end());
+        if (!chain.keys.empty()) chains.push_back(std::move(chain));
+      }
     }
   }
   return chains;
@@ -127,7 +211,13 @@ void Episodes::add_expected(Component& component, const Chain& chain) {
     if (next.node >= 0) return;  // another collective in progress leads to it, too
     next.node = chain.nodes[at];
     next.is_by_timer = false;
-    next.follows = std::exchange(before, &next);
+    next.is_expected = true;
+    if (at == 0 && chain.other != nullptr) {
+      next.start = before->end;
+    } else {
+      next.follows = before;
+    }
+    before = &next;
     next.sequence = ++latest_sequence_;
     ++act->expected;
     claim(component, place, place.place_of(chain.rank));
@@ -157,8 +247,8 @@ TimePs Episodes::wake_at_expected(Component& component, std::uint32_t forecast) 
   for (const std::unique_ptr<Act>& act : component.acts) {
     for (std::size_t at = 0; at < act->members.size() && act->expected > 0; ++at) {
       Act::Member& member = act->members[at];
-      if (member.follows == nullptr) continue;
-      member.start = member.follows->end;
+      if (!member.is_expected) continue;
+      if (member.follows != nullptr) member.start = member.follows->end;
       if (member.start == kNever) continue;
       after = std::max(after, member.start + 1);
       simulator_->hosts().ranks().wake(act->place->ranks[at], member.start);
@@ -173,7 +263,7 @@ void Episodes::notice_missing(TimePs time) {
   for (; !expected_.empty() && expected_.top().time <= time; expected_.pop()) {
     const Expected& own = expected_.top();
     if (simulator_->hosts().ranks().is_taken_back(own.forecast)) continue;
-    if (own.act->members[own.member].follows == nullptr) continue;
+    if (!own.act->members[own.member].is_expected) continue;
     own.act->component->must_forecast = true;
     set_changed(*own.act->component);
   }
@@ -184,7 +274,7 @@ bool Episodes::withdraw(Component& component) {
   bool any = false;
   for (const std::unique_ptr<Act>& act : component.acts) {
     for (Act::Member& member : act->members) {
-      if (member.follows == nullptr) continue;
+      if (!member.is_expected) continue;
       member = Act::Member{};
       any = true;
     }

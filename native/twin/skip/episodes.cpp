@@ -239,7 +239,7 @@ bool Episodes::takes_expected(const RankStart& start) {
   if (known == nullptr) return false;
   Act& act = **known;
   Act::Member& member = act.members[act.place->place_of(start.rank)];
-  if (member.follows == nullptr) return false;
+  if (!member.is_expected) return false;
   const bool is_alike = member.start == start.time && member.node == row_of(start.operation);
   --act.expected;
   if (!is_alike) {
@@ -247,6 +247,7 @@ bool Episodes::takes_expected(const RankStart& start) {
     act.component->must_forecast = true;
     return false;
   }
+  member.is_expected = false;
   member.follows = nullptr;
   member.sequence = ++latest_sequence_;
   ++act.begun;
@@ -322,6 +323,11 @@ void Episodes::hand_over(const std::vector<std::uint32_t>& cables, const Compone
 }
 
 void Episodes::merge(Component& into, Component& other) {
+  absorb(into, other);
+  set_changed(into);
+}
+
+void Episodes::absorb(Component& into, Component& other) {
   for (std::unique_ptr<Act>& act : other.acts) {
     hand_over(act->place->cables, other, into);
     act->component = &into;
@@ -337,7 +343,6 @@ void Episodes::merge(Component& into, Component& other) {
                              other.claimed_places.end());
   for (const std::uint32_t place : other.claimed_places) hand_over(places_.at(place).cables, other, into);
   into.rooms.insert(into.rooms.end(), other.rooms.begin(), other.rooms.end());
-  set_changed(into);
   release(other);
 }
 

@@ -70,7 +70,8 @@ class Episodes final : public Simulator::Listener {
     struct Member {
       std::int32_t node = -1;  // -1: it has not begun and is not expected to, or receives a message
       TimePs start = kNever, end = kNever;
-      const Member* follows = nullptr;  // it has not begun, and is expected to at the end of that one
+      bool is_expected = false;         // it has not begun, and is expected to at `start`
+      const Member* follows = nullptr;  // which is the end of that one, once it is known
       // Its row among its rank's in the component, and that of the one at whose end it began; -1: none.
       std::int32_t row = -1, after = -1;
       bool is_by_timer = true;                     // began, and not by an end of another
@@ -138,6 +139,7 @@ class Episodes final : public Simulator::Listener {
   struct Chain {  // of collectives that a rank begins one after the other
     std::int32_t rank = -1;
     const Act::Member* from = nullptr;  // in progress
+    Component* other = nullptr;         // whose that one is; nullptr: of the component itself
     std::vector<std::int32_t> nodes;
     std::vector<std::uint64_t> keys;  // in act_of_
   };
@@ -163,8 +165,15 @@ class Episodes final : public Simulator::Listener {
   bool takes_expected(const RankStart& start);
   void notice_missing(TimePs time);
   void expect_starts(Component& component, TimePs now);
+  std::vector<Chain> possible_chains(const Component& component, TimePs now);
+  std::set<Component*> others_in_the_way(const Component& component, const std::vector<Chain>& chains,
+                                         TimePs now);
   std::vector<Chain> chains_of(const Component& component);
+  std::vector<Chain> chains_from_others(const Component& component, TimePs now);
+  Chain chain_from(std::int32_t rank, const Act::Member& own, std::int64_t& bytes_left);
   Candidate candidate_of(const Component& component, const Chain& chain, std::size_t at, TimePs now);
+  bool may_begin(const Component& component, const Chain& chain, std::size_t at, const Candidate& candidate,
+                 TimePs now);
   void add_expected(Component& component, const Chain& chain);
   void claim(Component& component, const EpisodePlace& place, std::size_t member);
   const EpisodePlace& place_of(const Chain& chain, std::size_t at);
@@ -177,6 +186,7 @@ class Episodes final : public Simulator::Listener {
   bool waits(Component& component, TimePs now);
   void hand_over(const std::vector<std::uint32_t>& cables, const Component& from, Component& into);
   void merge(Component& into, Component& other);
+  void absorb(Component& into, Component& other);
   void release(Component& component);
   Component& take_component();
   void forecast(Component& component, TimePs now);

@@ -135,6 +135,7 @@ void Recurrence::find_loop() {
   for (const Walker::Progress& progress : in_progress) {
     loop_instance_ = progress.instance;
     loop_ = walker.loop(progress.instance);
+    loop_from_ = finder_.count();
     if (loop_.receives > 0) return;
   }
 }
@@ -145,7 +146,8 @@ void Recurrence::watch_loops() {
   if (loop_.receives == 0 || !long_.is_over() || !can_afford(Kind::kLoops)) return;
   const PeriodFinder::Period seen =
       finder_.multiple_of(static_cast<std::uint32_t>(loop_.receives), times(Kind::kLoops));
-  if (seen.lag == 0) return;
+  // Collectives that follow each other come again, too, but each ends its loops.
+  if (seen.lag == 0 || seen.lag > finder_.count() - loop_from_) return;
   const TimePs next = std::max(simulator_.now() + 1, simulator_.next());
   long_ = {.kind = Kind::kLoops,
            .seen_period = seen.time,
@@ -352,15 +354,20 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
     narrow(search, now);
     return false;
   }
-  if (!search.reference->snapshot.recurs_in(state.snapshot)) {
+  // Most recur after one period, once something else is over.
+  const bool recurs_at_once = search.previous && search.previous->snapshot.recurs_in(state.snapshot);
+  if (!recurs_at_once && !search.reference->snapshot.recurs_in(state.snapshot)) {
     if (search.looks >= search.looks_max) {
       search.reference = state;
+      search.previous.reset();
       search.replace();
       search.next_look = now + search.period;
+    } else {
+      search.previous = state;
     }
     return false;
   }
-  const State earlier = std::move(*search.reference);
+  const State earlier = std::move(recurs_at_once ? *search.previous : *search.reference);
   search.period = now - earlier.snapshot.now;
   const std::int64_t count = periods(earlier, state, until);
   if (count > 0) {
@@ -388,6 +395,7 @@ void Recurrence::wait(Search& search, const State& earlier, const State& later) 
   if (periods == 1) periods <<= search.waits - 1;  // a controller still moves
   search.next_look = later.snapshot.now + periods * search.period;
   search.reference.reset();
+  search.previous.reset();
   if (periods == 1) search.reference = later;
 }
 

@@ -73,7 +73,7 @@ class Recurrence {
     TimePs first_period = 0;                // of its looks at all
     bool narrows = false;
     std::optional<Snapshot> of_group = {};
-    std::optional<State> reference = {};
+    std::optional<State> reference = {}, previous = {};  // of all; the latest one after it
     std::uint32_t looks = 0, looks_max = 1, all_looks = 0, waits = 0;
 
     bool is_over() const { return next_look == kNever; }
@@ -84,6 +84,7 @@ class Recurrence {
       next_look = at;
       of_group.reset();
       reference.reset();
+      previous.reset();
       looks = all_looks = 0;
       looks_max = 1;
     }
@@ -148,6 +149,7 @@ class Recurrence {
   // The loop of the collective that the watched rank is in, and the state before a skip of its rounds.
   std::int32_t loop_instance_ = -1;
   Walker::Loop loop_;
+  std::uint64_t loop_from_ = 0;  // messages that the rank had seen before
   std::optional<State> loop_reference_;
 };
 
