@@ -237,7 +237,7 @@ void Recurrence::leave(Search& search) {
   search = {};
 }
 
-Recurrence::State Recurrence::observe(TimePs now) {
+Recurrence::Seen Recurrence::observe(TimePs now) {
   State state;
   state.seen = finder_.count();
   Observe found(now);
@@ -252,7 +252,7 @@ Recurrence::State Recurrence::observe(TimePs now) {
   ++report_.snapshots;
   report_.words += state_words_;
   credit_ -= std::min(credit_, state_words_);
-  return state;
+  return std::make_shared<const State>(std::move(state));
 }
 
 // To a later multiple of the period, at which a look is paid for.
@@ -281,7 +281,7 @@ void Recurrence::look(TimePs now, TimePs until) {
     if (looks_short) postpone(short_, state_words_);
     return;
   }
-  const State state = observe(now);
+  const Seen state = observe(now);
   if (looks_long && compare(long_, state, until)) {
     short_ = {};
     return;
@@ -341,8 +341,8 @@ void Recurrence::narrow(Search& search, TimePs now) {
 }
 
 // True where the simulation has jumped.
-bool Recurrence::compare(Search& search, const State& state, TimePs until) {
-  const TimePs now = state.snapshot.now;
+bool Recurrence::compare(Search& search, const Seen& state, TimePs until) {
+  const TimePs now = state->snapshot.now;
   search.next_look = now + search.period;
   if (!search.reference) {
     search.reference = state;
@@ -354,26 +354,26 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
     narrow(search, now);
     return false;
   }
-  // Most recur after one period, once something else is over.
-  const bool recurs_at_once = search.previous && search.previous->snapshot.recurs_in(state.snapshot);
-  if (!recurs_at_once && !search.reference->snapshot.recurs_in(state.snapshot)) {
+  const auto recurs = [&](const Seen& it) { return it && it->snapshot.recurs_in(state->snapshot); };
+  // Once something else is over, most recur after one period.
+  const bool recurs_at_once = search.latest != search.reference && recurs(search.latest);
+  if (!recurs_at_once && !recurs(search.reference)) {
+    search.latest = state;
     if (search.looks >= search.looks_max) {
       search.reference = state;
-      search.previous.reset();
       search.replace();
       search.next_look = now + search.period;
-    } else {
-      search.previous = state;
     }
     return false;
   }
-  const State earlier = std::move(recurs_at_once ? *search.previous : *search.reference);
+  const Seen before = recurs_at_once ? search.latest : search.reference;
+  const State& earlier = *before;
   search.period = now - earlier.snapshot.now;
-  const std::int64_t count = periods(earlier, state, until);
+  const std::int64_t count = periods(earlier, *state, until);
   if (count > 0) {
     found(search, earlier, state);
-    jump(earlier, state, count);
-  } else if (search.kind != Kind::kPackets && !state.places.empty() && ++search.waits <= kWaitsMost) {
+    jump(earlier, *state, count);
+  } else if (search.kind != Kind::kPackets && !state->places.empty() && ++search.waits <= kWaitsMost) {
     wait(search, earlier, state);
     return false;
   }
@@ -382,20 +382,20 @@ bool Recurrence::compare(Search& search, const State& state, TimePs until) {
 }
 
 // A state recurs.
-void Recurrence::found(const Search& search, const State& earlier, const State& later) {
+void Recurrence::found(const Search& search, const State& earlier, const Seen& later) {
   known_[static_cast<std::size_t>(search.kind)] = {search.seen_period, search.period};
   if (search.kind != Kind::kRounds) return;
-  rounds_from_ = finder_.count() + 2 * (later.seen - earlier.seen);
+  rounds_from_ = finder_.count() + 2 * (later->seen - earlier.seen);
   if (loop_.receives > 0 && long_.is_over()) loop_reference_ = later;
 }
 
 // The steps are not alike though the states are: looks again when those that are unlike are over.
-void Recurrence::wait(Search& search, const State& earlier, const State& later) const {
-  std::int64_t periods = periods_until_alike(earlier, later);
+void Recurrence::wait(Search& search, const State& earlier, const Seen& later) const {
+  std::int64_t periods = periods_until_alike(earlier, *later);
   if (periods == 1) periods <<= search.waits - 1;  // a controller still moves
-  search.next_look = later.snapshot.now + periods * search.period;
+  search.next_look = later->snapshot.now + periods * search.period;
   search.reference.reset();
-  search.previous.reset();
+  search.latest.reset();
   if (periods == 1) search.reference = later;
 }
 
