@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from genie.compute.roofline import Roofline
 from genie.compute.table import MeasuredTimes, TableTimes, read_times
 from genie.errors import UsageError
 
-DATA = Path(os.environ.get("GENIE_SHARED_DATA", "../shared/data")) / "simumax"
 HEAD = "gpu,op,shape,dtype,ns\n"
 
 
@@ -45,10 +43,12 @@ def measured_products(path: Path, tflops: float) -> list[tuple[tuple[int, int, i
     ("file", "gpu", "median", "tenth"),
     [("a100_pcie.json", "a100", 0.05, 0.2), ("b200_bf16_ceperm.json", "b200", 0.1, 0.35)],
 )
-def test_products_take_about_as_long_as_measured(file: str, gpu: str, median: float, tenth: float) -> None:
+def test_products_take_about_as_long_as_measured(
+    shared_data: Path, file: str, gpu: str, median: float, tenth: float
+) -> None:
     """Tables of SimuMax: 183 and 514 shapes. The constants of gpus.toml were fitted to them."""
     times = Roofline(find_gpu(gpu))
-    rows = measured_products(DATA / file, find_gpu(gpu).bf16_tflops)
+    rows = measured_products(shared_data / "simumax" / file, find_gpu(gpu).bf16_tflops)
     error = [abs(times.duration_ns(gemm("it", *shape)) / ns - 1) for shape, ns in rows]
     assert len(error) > 100
     assert np.median(error) < median

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections import Counter
 from dataclasses import replace
@@ -20,7 +19,6 @@ from genie.generate.step import Step
 from genie.generate.training import Training
 from genie.workload.graph import Kind, Op
 
-DATA = Path(os.environ.get("GENIE_SHARED_DATA", "../shared/data")) / "aicb"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "compare-with-aicb.md"
 NOT_COMPARED = "simAI/L65B_D1_C08_Llama65B_deepspeed_zero3_A100.txt"
 LLAMA_65B_HIDDEN = 8192
@@ -73,25 +71,26 @@ def generated(own: List) -> Traffic:
 
 
 @pytest.mark.parametrize("own", LISTS, ids=lambda own: Path(own.file).stem)
-def test_a_list_differs_from_the_generated_job_as_the_table_says(own: List) -> None:
+def test_a_list_differs_from_the_generated_job_as_the_table_says(shared_data: Path, own: List) -> None:
     words = shlex.split(own.options)
     tensor = int(words[words.index("--tp") + 1]) if "--tp" in words else 1
-    theirs = read(DATA / own.file, {"tp": tensor, "dp": 128 // tensor}, by_total=own.by_total)
+    theirs = read(shared_data / "aicb" / own.file, {"tp": tensor, "dp": 128 // tensor}, by_total=own.by_total)
     ours = generated(own)
     differ = {key: (theirs[key], ours[key]) for key in theirs.keys() | ours.keys() if theirs[key] != ours[key]}
     assert differ == {(row.op, row.group, row.size_bytes): (row.aicb, row.genie) for row in own.differences}
     assert sum(min(theirs[key], ours[key]) for key in theirs) >= (0 if own.by_total else 3)
 
 
-def test_the_list_of_llama_65b_has_sizes_of_no_model() -> None:
+def test_the_list_of_llama_65b_has_sizes_of_no_model(shared_data: Path) -> None:
     """No size is a number of hidden states, and 12 rows stand for 80 layers: nothing to compare."""
-    found = read(DATA / NOT_COMPARED, {"tp": 1, "dp": 1}, by_total=False)
+    found = read(shared_data / "aicb" / NOT_COMPARED, {"tp": 1, "dp": 1}, by_total=False)
     assert len(found) == 4
     assert all(size % LLAMA_65B_HIDDEN for _, _, size in found)
 
 
-def test_every_list_is_compared_or_named() -> None:
-    there = {str(path.relative_to(DATA)) for path in DATA.glob("*/*") if "all_" not in path.name}
+def test_every_list_is_compared_or_named(shared_data: Path) -> None:
+    data = shared_data / "aicb"
+    there = {str(path.relative_to(data)) for path in data.glob("*/*") if "all_" not in path.name}
     assert there == {own.file for own in LISTS} | {NOT_COMPARED}
 
 

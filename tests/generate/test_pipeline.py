@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,25 +11,25 @@ from hypothesis import strategies as st
 from genie.errors import UsageError
 from genie.generate.pipeline import NAMES, Action, Schedule, as_csv, played, read_schedule, schedule_of
 
-DATA = Path(os.environ.get("GENIE_SHARED_DATA", "../shared/data")) / "pytorch-schedules"
+SCHEDULES = "pytorch-schedules"
 
 
 def passes(row: str) -> list[str]:
     return [cell.strip() for cell in row.split(",") if cell.strip()]
 
 
-def test_the_zero_bubble_schedule_is_pytorch_s_action_for_action() -> None:
+def test_the_zero_bubble_schedule_is_pytorch_s_action_for_action(shared_data: Path) -> None:
     """Two ranks with two stages each, and eight micro-batches. Empty cells, in which a rank waits, are not compared."""
-    rows = (DATA / "zb1p_2rank_2stagep_compute.csv").read_text().splitlines()
+    rows = (shared_data / SCHEDULES / "zb1p_2rank_2stagep_compute.csv").read_text().splitlines()
     own = as_csv(schedule_of("zero-bubble", 2, 2, 8)).splitlines()
     assert [passes(row) for row in own] == [passes(row) for row in rows]
 
 
-def test_pytorch_s_files_are_read_with_and_without_messages() -> None:
-    compute = read_schedule(DATA / "zb1p_2rank_2stagep_compute.csv")
+def test_pytorch_s_files_are_read_with_and_without_messages(shared_data: Path) -> None:
+    compute = read_schedule(shared_data / SCHEDULES / "zb1p_2rank_2stagep_compute.csv")
     assert (compute.ranks, compute.stages, compute.micro_batches) == (2, 4, 8)
     assert compute.actions == schedule_of("zero-bubble", 2, 2, 8).actions
-    whole = read_schedule(DATA / "zb1p_2rank_2stagep_comms.csv")
+    whole = read_schedule(shared_data / SCHEDULES / "zb1p_2rank_2stagep_comms.csv")
     assert (whole.ranks, whole.stages) == (2, 4)
     assert {action.what for own in whole.actions for action in own} == {"F", "B", "W", "BW"}
 

@@ -9,7 +9,9 @@ EACH = pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.
 
 
 @EACH
-def test_the_picture_is_drawn_from_a_simulation(picture: Picture) -> None:
+def test_the_picture_is_drawn_from_a_simulation(request: pytest.FixtureRequest, picture: Picture) -> None:
+    if picture.data[0]:
+        request.getfixturevalue("shared_data")
     drawn = drawing(picture)
     assert (ROOT / "docs" / picture.file).read_text() == drawn, "make picture draws it anew"
     assert len(drawn) < 100_000
