@@ -1,7 +1,8 @@
-"""Write the texts of the licenses of what the native module contains: `licenses.py FOLDER [TEXT_OF_LIBCXX]`."""
+"""Write the licenses and versions of what the native module contains: `licenses.py FOLDER [TEXT_OF_LIBCXX]`."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -21,6 +22,11 @@ def main(folder: Path, others: list[str]) -> None:
     assert "MIT" in comment[1], f"the license of {header} has changed"
     lines = [re.sub(r"^ ?\* ?", "", line) for line in comment[1].strip("\n").splitlines()]
     (folder / "robin-map.txt").write_text("\n".join(lines).strip() + "\n")
+    (policy,) = (path for name, path in files.items() if name.endswith("robin_growth_policy.h"))
+    numbers = re.findall(r"#define TSL_RH_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", policy.read_text())
+    assert len(numbers) == 3, f"{policy} has no version"
+    versions = {"nanobind": metadata.version("nanobind"), "robin-map": ".".join(numbers)}
+    (folder / "versions.json").write_text(json.dumps(versions, indent=1) + "\n")
     for name in others:
         shutil.copyfile(name, folder / "libcxx.txt")
 
