@@ -149,7 +149,7 @@ def _detectable(verdict: Verdict) -> str:
         return "no slow-down of a sending NIC can be ruled out"
     tested = verdict.coverage["ranks_judged"]["egress"]
     which = "a NIC" if tested == verdict.judged.nics.total else f"one of {tested} NICs"
-    return f"{which} that sends {percent(seen)} slower, or more, would have been seen"
+    return f"{which} that sends {percent(seen)} slower, or more, in all iterations would have been seen"
 
 
 def _open_questions(verdict: Verdict) -> tuple[list[str], list[str]]:
