@@ -20,10 +20,10 @@ from documents import (
     OUTPUTS,
     PAGES,
     PLACEHOLDER,
+    QUICK,
     ROOT,
     SAMPLES,
     Block,
-    Command,
     blocks_of,
     command_of,
     ids,
@@ -200,36 +200,6 @@ def genie(place: Path, *words: str, variables: Mapping[str, str] | None = None) 
     )
 
 
-def runs_quickly(command: Command) -> bool:
-    """Whether a command needs no other host, no root and little time."""
-    words = command.words
-    if command.is_launched:
-        return False
-    match command.name:
-        case "doctor":
-            return True
-        case "inspect":
-            return "--operators" not in words  # of a trace from a GPU
-        case "generate":
-            return "DIR/config.json" not in words
-        case "simulate":
-            # Traces that another command of the page makes may be made by another process of the tests.
-            is_made = any(word.startswith(("traces/", "ns3-job/traces")) for word in words)
-            return "--follow" not in words and "ALLREDUCE" not in str(words) and not is_made
-        case "check":
-            return "--schedule" in words
-        case "bench":
-            return "--simulate" in words
-        case "sweep":
-            return "--dry-run" in words
-        case "lab":
-            return words[1:] == ("status",)
-        case "convert":
-            return "msccl" in words
-    return False
-
-
-QUICK = list(dict.fromkeys(command.words for command in FENCED if runs_quickly(command)))
 CODES = {"doctor": (0, 3)}
 
 

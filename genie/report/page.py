@@ -97,7 +97,7 @@ def _head(verdict: Verdict) -> str:
     return (
         f'<header class="{verdict.result}" id="verdict"><span class="badge">{verdict.result.upper()}</span>'
         f"<h1>{escape(title[:1].upper() + title[1:])}</h1>{beside}"
-        f'<p class="action"><b>What to do:</b> {escape(verdict.action)}</p>{cost}</header>'
+        f'<p class="action"><b>Next step:</b> {escape(verdict.action)}</p>{cost}</header>'
     )
 
 
@@ -311,7 +311,7 @@ def _warnings(verdict: Verdict) -> str:
     if judged.by_tier:
         warnings.append(f"links between switches are judged by tier: {judged.by_tier}")
     warnings += [verdict.fleet.words, *verdict.warnings, *verdict.notes]
-    return section("Warnings", "", _listed(warnings), name="warnings")
+    return section("Warnings and remarks", "", _listed(warnings), name="warnings")
 
 
 def _evidence(verdict: Verdict) -> str:

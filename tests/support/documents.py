@@ -83,6 +83,16 @@ class Command:
     def name(self) -> str:
         return self.words[0]
 
+    @property
+    def line(self) -> str:
+        """The line of shell."""
+        return self.where.partition(": ")[2]
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether tests/test_docs.py runs the command."""
+        return self.words in QUICK and not self.variables and not self.is_launched
+
 
 def words_of(line: str) -> list[str]:
     """The words of a line of shell up to its first operator, without a comment."""
@@ -130,6 +140,38 @@ def commands_in_tables(page: Path) -> Iterator[Command]:
 
 
 FENCED = [command for block in BLOCKS if block.language in ("sh", "bash", "text", "") for command in commands_of(block)]
+
+
+def runs_quickly(command: Command) -> bool:
+    """Whether a command needs no other host, no root and little time."""
+    words = command.words
+    if command.is_launched:
+        return False
+    match command.name:
+        case "doctor":
+            return True
+        case "inspect":
+            return "--operators" not in words  # of a trace from a GPU
+        case "generate":
+            return "DIR/config.json" not in words
+        case "simulate":
+            # Traces that another command of the page makes may be made by another process of the tests.
+            is_made = any(word.startswith(("traces/", "ns3-job/traces")) for word in words)
+            return "--follow" not in words and "ALLREDUCE" not in str(words) and not is_made
+        case "check":
+            return "--schedule" in words
+        case "bench":
+            return "--simulate" in words
+        case "sweep":
+            return "--dry-run" in words
+        case "lab":
+            return words[1:] == ("status",)
+        case "convert":
+            return "msccl" in words
+    return False
+
+
+QUICK = list(dict.fromkeys(command.words for command in FENCED if runs_quickly(command)))
 
 
 @cache

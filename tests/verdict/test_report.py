@@ -39,7 +39,7 @@ def test_the_verdict_comes_first_with_one_action(page) -> None:
     assert "since iteration 7" in shown[1]
     assert shown[2].startswith("Iterations take ")
     assert shown[2].endswith("of 8 NICs judged.")
-    assert shown[3].startswith("What to do: Check host5/nic0")
+    assert shown[3].startswith("Next step: Check host5/nic0")
     assert page.locator("#verdict").bounding_box()["y"] < 40
     assert "FAIL rank 5" in page.title()
 
@@ -47,11 +47,11 @@ def test_the_verdict_comes_first_with_one_action(page) -> None:
 def test_order_of_the_page(page) -> None:
     text = page.inner_text("body")
     order = [
-        "What to do",
+        "Next step",
         "NICs judged\n",
         "Smallest slow-down",
         "Suspects",
-        "Warnings",
+        "Warnings and remarks",
         "Bus bandwidth of",
         "Wait, wire and excess of",
         "Timelines of",
