@@ -181,7 +181,7 @@ def _stage_job(
 ) -> Workload:
     """Pipeline stages that reduce their buckets for unlike times; small collectives of all; then a gather by stage."""
     ranks, rails = servers * server, range(server)
-    stages = draw.choice([2, 3] if servers == 6 else [2, 2, 4])
+    stages = draw.choice([2, 3]) if servers == 6 else 2
     per_stage = ranks // stages
     groups = _groups(servers, server)
     first_of_stages, first_of_ends = len(groups), len(groups) + stages * server
@@ -200,7 +200,7 @@ def _stage_job(
         ]
         waits_ns = [draw.choice([0, 5_000, 100_000]) for _ in range(stages)]
         small = draw.choice([4, 4, 4 * KIB, 256 * KIB])
-        steps.append((buckets, waits_ns, draw.random() < 0.7, draw.random() < 0.3, small, draw.choice(operations[:4])))
+        steps.append((buckets, waits_ns, draw.random() < 0.7, draw.random() < 0.3, small, draw.choice(operations)))
     steps *= draw.choice([1, 2, 4])
     graphs: dict[int, RankGraph] = {}
     for rank in range(ranks):

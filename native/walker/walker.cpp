@@ -1,6 +1,7 @@
 #include "walker/walker.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <iterator>
 #include <utility>
 
@@ -166,6 +167,7 @@ void Walker::timer(const Completion& completion) {
     make_ready(node);  // its release time has come
     return;
   }
+  assert(state.waits_for == kStarted);
   if (keeps_records_) records_[index(node)].overshoot = now_ - completion.time;
   end(node);
 }

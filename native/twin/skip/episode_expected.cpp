@@ -21,7 +21,7 @@ constexpr std::int64_t kExpectedMost = 3;
 
 // Adds the collectives that ranks are expected to begin. All members that may send then must have their
 // cables. One that no member has begun is added if the component has all of its cables, or if all members
-// begin it.
+// begin it. Other components may become part of this one.
 void Episodes::expect_starts(Component& component, TimePs now) {
   while (true) {
     const std::vector<Chain> chains = possible_chains(component, now);
@@ -64,8 +64,8 @@ std::vector<Episodes::Chain> Episodes::possible_chains(const Component& componen
   return chains;
 }
 
-// A rank that begins at the end of another component's collective uses cables that this one still has. Its
-// last packets are hardly over by then, so that both come together anyway.
+// A rank that begins at the end of another component's collective uses cables that the other component still
+// has. Its last packets are hardly over by then, so that both come together anyway.
 std::set<Episodes::Component*> Episodes::others_in_the_way(const Component& component,
                                                            const std::vector<Chain>& chains, TimePs now) {
   std::set<Component*> others;
@@ -144,29 +144,32 @@ std::vector<Episodes::Chain> Episodes::chains_from_others(const Component& compo
     }
   }
   std::vector<Chain> chains;
-  if (missing.empty()) return chains;
-  for (const std::unique_ptr<Component>& other : components_) {
-    if (other.get() == &component || other->episode == nullptr || other->is_changed) continue;
-    for (const std::unique_ptr<Act>& act : other->acts) {
-      for (std::size_t at = 0; at < act->members.size() && !act->is_message(); ++at) {
-        const Act::Member& own = act->members[at];
-        const std::int32_t rank = act->place->ranks[at];
-        const bool is_known = own.node >= 0 && !own.is_expected && own.end > now && own.end != kNever;
-        if (!is_known || !missing.contains(rank)) continue;
-        std::int64_t bytes_left = kExpectedMost * plans_[index(rank)]->table->size_bytes[index(own.node)];
-        Chain chain = chain_from(rank, own, bytes_left);
-        chain.other = other.get();
-        const auto is_in = [&](std::uint64_t key) {
-          Act* const* const known = act_of_.find(key);
-          return known != nullptr && (*known)->component == &component;
-        };
-        const auto last = std::find_if(chain.keys.rbegin(), chain.keys.rend(), is_in);
-        chain.keys.erase(last.base(), chain.keys.end());
-        if (!chain.keys.empty()) chains.push_back(std::move(chain));
-      }
+  for (const std::int32_t rank : missing) {
+    for (const InProgress& own : in_progress_[index(rank)]) {
+      const Component& other = *own.act->component;
+      const TimePs end = own.act->members[own.member].end;
+      const bool is_known = other.episode != nullptr && !other.is_changed && end > now && end != kNever;
+      if (&other == &component || !is_known) continue;
+      Chain chain = chain_to(component, *own.act, own.member);
+      if (!chain.keys.empty()) chains.push_back(std::move(chain));
     }
   }
   return chains;
+}
+
+// From another component's member to the last collective of the component that it leads to.
+Episodes::Chain Episodes::chain_to(const Component& component, const Act& act, std::size_t member) {
+  const Act::Member& own = act.members[member];
+  const std::int32_t rank = act.place->ranks[member];
+  std::int64_t bytes_left = kExpectedMost * plans_[index(rank)]->table->size_bytes[index(own.node)];
+  Chain chain = chain_from(rank, own, bytes_left);
+  chain.other = act.component;
+  const auto last = std::find_if(chain.keys.rbegin(), chain.keys.rend(), [&](std::uint64_t key) {
+    Act* const* const known = act_of_.find(key);
+    return known != nullptr && (*known)->component == &component;
+  });
+  chain.keys.erase(last.base(), chain.keys.end());
+  return chain;
 }
 
 Episodes::Candidate Episodes::candidate_of(const Component& component, const Chain& chain, std::size_t at,
@@ -256,6 +259,17 @@ TimePs Episodes::wake_at_expected(Component& component, std::uint32_t forecast) 
     }
   }
   return after;
+}
+
+// True where an expected member ends about when it begins. A start that does not come would be noticed too
+// late: its rank would have heard of the end.
+bool Episodes::ends_at_once(const Component& component) const {
+  const TimePs least = 4 * simulator_->window_ps();
+  return std::ranges::any_of(component.acts, [&](const auto& act) {
+    return std::ranges::any_of(act->members, [&](const Act::Member& it) {
+      return it.is_expected && it.start != kNever && it.end < it.start + least;
+    });
+  });
 }
 
 // Components of which a start has not come are forecast anew.

@@ -44,8 +44,8 @@ std::vector<Episodes::Act*> Episodes::in_order(Component& component) {
     for (std::size_t row = 0; row < of_rank.size(); ++row) {
       Act::Member& own = *of_rank[row];
       own.row = static_cast<std::int32_t>(row);
-      if (own.follows != nullptr) {
-        own.after = own.follows->row;
+      if (own.is_expected) {
+        own.after = own.follows == nullptr ? -1 : own.follows->row;
         continue;
       }
       const auto before = std::ranges::find_if(of_rank, [&](const Act::Member* it) {
@@ -278,6 +278,7 @@ std::string Episodes::play(Component& component, TimePs now) {
       return "a shared buffer is near a threshold";
   }
   component.until = wake_at_expected(component, number);
+  if (ends_at_once(component)) return "what is expected ends at once";
   for (std::size_t at = 0; at < place.cables.size(); ++at) {
     Claim& own = claims_[place.cables[at]];
     const TimePs until = episode.is_at_rest ? component.first + episode.cable_rests[at] : kNever;

@@ -88,6 +88,7 @@ void Episodes::forget_simulator() {
   changed_.clear();
   ends_ = {};
   expected_ = {};
+  in_progress_.assign(plans_.size(), {});
   marks_in_step_.clear();
   forecast_packets_ = 0;
   has_live_ = false;
@@ -219,8 +220,7 @@ void Episodes::begin(const RankStart& start) {
   member.node = row_of(start.operation);
   member.start = start.time;
   member.is_by_timer = start.is_by_timer;
-  member.sequence = ++latest_sequence_;
-  ++act->begun;
+  set_begun(*act, own);
   if (!is_message && act->has_begun()) act_of_.erase(act->key);
   Component& component = *act->component;
   component.first = std::min(component.first, start.time);
@@ -230,6 +230,12 @@ void Episodes::begin(const RankStart& start) {
 
 void Episodes::set_changed(Component& component) {
   if (!std::exchange(component.is_changed, true)) changed_.push_back(&component);
+}
+
+void Episodes::set_begun(Act& act, std::size_t member) {
+  act.members[member].sequence = ++latest_sequence_;
+  ++act.begun;
+  if (!act.is_message()) in_progress_[index(act.place->ranks[member])].push_back({&act, member});
 }
 
 // True for a start that the component's episode has. Another of the same member takes that one's place.
@@ -249,8 +255,7 @@ bool Episodes::takes_expected(const RankStart& start) {
   }
   member.is_expected = false;
   member.follows = nullptr;
-  member.sequence = ++latest_sequence_;
-  ++act.begun;
+  set_begun(act, act.place->place_of(start.rank));
   if (!act.has_begun()) return true;
   act_of_.erase(act.key);
   act.component->must_forecast |= act.component->is_changed;  // since a forecast that has no end of it
@@ -347,6 +352,11 @@ void Episodes::absorb(Component& into, Component& other) {
 }
 
 void Episodes::release(Component& component) {
+  for (const std::unique_ptr<Act>& act : component.acts) {
+    if (act == nullptr) continue;  // another component has it now
+    for (const std::int32_t rank : act->place->ranks)
+      std::erase_if(in_progress_[index(rank)], [&](const InProgress& it) { return it.act == act.get(); });
+  }
   const std::uint64_t serial = component.serial + 1;
   component = Component{};
   component.serial = serial;

@@ -70,8 +70,8 @@ class Episodes final : public Simulator::Listener {
     struct Member {
       std::int32_t node = -1;  // -1: it has not begun and is not expected to, or receives a message
       TimePs start = kNever, end = kNever;
-      bool is_expected = false;         // it has not begun, and is expected to at `start`
-      const Member* follows = nullptr;  // which is the end of that one, once it is known
+      bool is_expected = false;         // it has not begun, and is expected to
+      const Member* follows = nullptr;  // at the end of that one; nullptr: at `start`
       // Its row among its rank's in the component, and that of the one at whose end it began; -1: none.
       std::int32_t row = -1, after = -1;
       bool is_by_timer = true;                     // began, and not by an end of another
@@ -170,6 +170,7 @@ class Episodes final : public Simulator::Listener {
                                          TimePs now);
   std::vector<Chain> chains_of(const Component& component);
   std::vector<Chain> chains_from_others(const Component& component, TimePs now);
+  Chain chain_to(const Component& component, const Act& act, std::size_t member);
   Chain chain_from(std::int32_t rank, const Act::Member& own, std::int64_t& bytes_left);
   Candidate candidate_of(const Component& component, const Chain& chain, std::size_t at, TimePs now);
   bool may_begin(const Component& component, const Chain& chain, std::size_t at, const Candidate& candidate,
@@ -180,8 +181,10 @@ class Episodes final : public Simulator::Listener {
   bool is_owned(const Component& component, std::uint32_t cable) const;
   bool is_free_for(const Component& component, std::uint32_t cable, TimePs time) const;
   TimePs wake_at_expected(Component& component, std::uint32_t forecast);
+  bool ends_at_once(const Component& component) const;
   bool withdraw(Component& component);
   void set_changed(Component& component);
+  void set_begun(Act& act, std::size_t member);
   void join(const Act& act, const std::vector<std::uint32_t>& cables, TimePs time);
   bool waits(Component& component, TimePs now);
   void hand_over(const std::vector<std::uint32_t>& cables, const Component& from, Component& into);
@@ -230,6 +233,11 @@ class Episodes final : public Simulator::Listener {
   std::vector<Component*> free_, changed_;
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   std::priority_queue<Expected, std::vector<Expected>, std::greater<>> expected_;
+  struct InProgress {
+    Act* act;
+    std::size_t member;
+  };
+  std::vector<std::vector<InProgress>> in_progress_;  // by rank: collectives that have begun
   struct Heard {
     std::size_t rank;  // of the component's place
     std::int32_t row;

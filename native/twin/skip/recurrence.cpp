@@ -75,7 +75,7 @@ void Recurrence::forget() {
   loop_reference_.reset();
   rhythm_.stop();
   finder_.clear();
-  rounds_from_ = 0;
+  rounds_from_ = loop_from_ = 0;
 }
 
 // The rank with most left to do.
@@ -237,7 +237,7 @@ void Recurrence::leave(Search& search) {
   search = {};
 }
 
-Recurrence::Seen Recurrence::observe(TimePs now) {
+Recurrence::SharedState Recurrence::observe(TimePs now) {
   State state;
   state.seen = finder_.count();
   Observe found(now);
@@ -281,7 +281,7 @@ void Recurrence::look(TimePs now, TimePs until) {
     if (looks_short) postpone(short_, state_words_);
     return;
   }
-  const Seen state = observe(now);
+  const SharedState state = observe(now);
   if (looks_long && compare(long_, state, until)) {
     short_ = {};
     return;
@@ -341,7 +341,7 @@ void Recurrence::narrow(Search& search, TimePs now) {
 }
 
 // True where the simulation has jumped.
-bool Recurrence::compare(Search& search, const Seen& state, TimePs until) {
+bool Recurrence::compare(Search& search, const SharedState& state, TimePs until) {
   const TimePs now = state->snapshot.now;
   search.next_look = now + search.period;
   if (!search.reference) {
@@ -354,7 +354,7 @@ bool Recurrence::compare(Search& search, const Seen& state, TimePs until) {
     narrow(search, now);
     return false;
   }
-  const auto recurs = [&](const Seen& it) { return it && it->snapshot.recurs_in(state->snapshot); };
+  const auto recurs = [&](const SharedState& it) { return it && it->snapshot.recurs_in(state->snapshot); };
   // Once something else is over, most recur after one period.
   const bool recurs_at_once = search.latest != search.reference && recurs(search.latest);
   if (!recurs_at_once && !recurs(search.reference)) {
@@ -366,7 +366,7 @@ bool Recurrence::compare(Search& search, const Seen& state, TimePs until) {
     }
     return false;
   }
-  const Seen before = recurs_at_once ? search.latest : search.reference;
+  const SharedState before = recurs_at_once ? search.latest : search.reference;
   const State& earlier = *before;
   search.period = now - earlier.snapshot.now;
   const std::int64_t count = periods(earlier, *state, until);
@@ -382,7 +382,7 @@ bool Recurrence::compare(Search& search, const Seen& state, TimePs until) {
 }
 
 // A state recurs.
-void Recurrence::found(const Search& search, const State& earlier, const Seen& later) {
+void Recurrence::found(const Search& search, const State& earlier, const SharedState& later) {
   known_[static_cast<std::size_t>(search.kind)] = {search.seen_period, search.period};
   if (search.kind != Kind::kRounds) return;
   rounds_from_ = finder_.count() + 2 * (later->seen - earlier.seen);
@@ -390,7 +390,7 @@ void Recurrence::found(const Search& search, const State& earlier, const Seen& l
 }
 
 // The steps are not alike though the states are: looks again when those that are unlike are over.
-void Recurrence::wait(Search& search, const State& earlier, const Seen& later) const {
+void Recurrence::wait(Search& search, const State& earlier, const SharedState& later) const {
   std::int64_t periods = periods_until_alike(earlier, *later);
   if (periods == 1) periods <<= search.waits - 1;  // a controller still moves
   search.next_look = later->snapshot.now + periods * search.period;

@@ -48,7 +48,7 @@ class Recurrence {
     std::vector<Place> places;
     std::uint64_t seen = 0;  // by the watched rank
   };
-  using Seen = std::shared_ptr<const State>;
+  using SharedState = std::shared_ptr<const State>;
   // Some ranks, counted from one of them on. `count` 0: all that there is.
   struct Group {
     std::int32_t rank = -1;
@@ -75,7 +75,7 @@ class Recurrence {
     TimePs first_period = 0;                // of its looks at all
     bool narrows = false;
     std::optional<Snapshot> of_group = {};
-    Seen reference = {}, latest = {};  // of all
+    SharedState reference = {}, latest = {};  // of all
     std::uint32_t looks = 0, looks_max = 1, all_looks = 0, waits = 0;
 
     bool is_over() const { return next_look == kNever; }
@@ -117,15 +117,15 @@ class Recurrence {
   bool can_afford(Kind kind) const;
   std::uint32_t times(Kind kind) const;
   std::uint32_t& failures(Kind kind) { return failures_[static_cast<std::size_t>(kind)]; }
-  Seen observe(TimePs now);
+  SharedState observe(TimePs now);
   void postpone(Search& search, std::uint64_t cost);
   void look(TimePs now, TimePs until);
   std::uint32_t looks_most(const Search& search) const;
   bool compare_group(Search& search, TimePs now);
   void narrow(Search& search, TimePs now);
-  bool compare(Search& search, const Seen& state, TimePs until);
-  void found(const Search& search, const State& earlier, const Seen& later);
-  void wait(Search& search, const State& earlier, const Seen& later) const;
+  bool compare(Search& search, const SharedState& state, TimePs until);
+  void found(const Search& search, const State& earlier, const SharedState& later);
+  void wait(Search& search, const State& earlier, const SharedState& later) const;
   std::int64_t periods(const State& earlier, const State& later, TimePs until) const;
   std::int64_t periods_until_alike(const State& earlier, const State& later) const;
   void jump(const State& earlier, const State& later, std::int64_t periods);
@@ -152,7 +152,7 @@ class Recurrence {
   std::int32_t loop_instance_ = -1;
   Walker::Loop loop_;
   std::uint64_t loop_from_ = 0;  // messages that the rank had seen before
-  Seen loop_reference_;
+  SharedState loop_reference_;
 };
 
 }  // namespace genie::twin
