@@ -146,8 +146,8 @@ def test_collectives_that_wait_for_a_slot_are_played_with_those_that_they_wait_f
 
 
 def stages(rounds: int) -> Workload:
-    """Stages of two servers of two ranks: each reduces on its rails, for twice as long as the stage before, then in
-    its servers, then with all others."""
+    """Stages of two servers of two ranks. Each reduces on its rails, for longer than the stage before, then in its
+    servers, then with all others."""
     groups = [Group(f"server{at}", (2 * at, 2 * at + 1)) for at in range(8)]
     groups += [Group(f"stage{at} rail{rail}", (4 * at + rail, 4 * at + 2 + rail)) for at in range(4) for rail in (0, 1)]
     groups.append(Group("all", tuple(range(16))))

@@ -139,7 +139,7 @@ class Episodes final : public Simulator::Listener {
   struct Chain {  // of collectives that a rank begins one after the other
     std::int32_t rank = -1;
     const Act::Member* from = nullptr;  // in progress
-    Component* other = nullptr;         // whose that one is; nullptr: of the component itself
+    Component* other = nullptr;         // the component of that one; nullptr: the one at hand
     std::vector<std::int32_t> nodes;
     std::vector<std::uint64_t> keys;  // in act_of_
   };
