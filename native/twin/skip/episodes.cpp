@@ -104,7 +104,8 @@ bool Episodes::begins_again(const Simulator& simulator) {
     return false;
   }
   if (!simulator.is_abandoned()) give_up("ranks wait for ever");
-  if (unusable_.empty() && report_.beginnings >= kBeginningsMost) give_up(reason_);
+  const bool is_vain = report_.beginnings >= kBeginningsMost || !kinds_.any_left();
+  if (unusable_.empty() && is_vain) give_up(reason_);
   forget_simulator();
   return true;
 }

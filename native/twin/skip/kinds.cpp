@@ -68,7 +68,10 @@ void Kinds::count(const std::vector<const RankPlan*>& plans) {
       if (!plan->table->of_collective[at]) count[kMessages] += uses[at];
     }
   }
-  for (const auto& [kind, uses] : count) acts_ += uses;
+  for (const auto& [kind, uses] : count) {
+    kinds_.push_back(kind);
+    acts_ += uses;
+  }
   // One message of each rank is no pattern.
   any_again_ = std::ranges::any_of(
       count, [&](const auto& entry) { return entry.second > (entry.first == kMessages ? plans.size() : 1); });

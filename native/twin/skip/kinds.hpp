@@ -1,5 +1,6 @@
 // Kinds of collectives and messages: those of a kind are all played apart, or none.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -23,6 +24,10 @@ class Kinds {
   std::uint64_t acts() const { return acts_; }
   // A kind is not played apart from now on.
   void set_live(Kind kind) { live_.insert(kind); }
+  // Some kind may still be played apart.
+  bool any_left() const {
+    return std::ranges::any_of(kinds_, [&](Kind kind) { return !live_.contains(kind); });
+  }
   Kind of(const RankPlan& plan, std::int32_t node) const { return plan.bound(node).sizes_start; }
   // Of a rank's bindings; a collective without messages is its own.
   std::vector<Walker::Play> plays_of(const RankPlan& plan) const;
@@ -33,6 +38,7 @@ class Kinds {
   void count(const std::vector<const RankPlan*>& plans);
 
   const SharedPlan* shared_;
+  std::vector<Kind> kinds_;  // of the job
   std::set<Kind> live_;
   std::vector<std::uint8_t> is_uneven_;  // by group: members have unlike sizes, and so no kind
   bool any_again_ = false;

@@ -58,16 +58,24 @@ bool Recurrence::run(std::uint64_t events, TimePs until) {
     const std::uint64_t played = simulator_.events() - begin;
     if (played >= events) return true;
     const TimePs next_look = std::min(short_.next_look, long_.next_look), stop = std::min(next_look, until);
-    const bool more = simulator_.run(std::min(slice_, events - played), stop);
+    const bool more = simulator_.run(std::min(next_slice(), events - played), stop);
     take_seen();
     if (more) {
       watch();
+      const bool any_search = !short_.is_over() || !long_.is_over();
+      slices_alone_ = any_search ? 0 : slices_alone_ + 1;
       continue;
     }
     if (simulator_.over() || stop < next_look) return false;
     look(stop, until);
     if (stop == until) return false;
   }
+}
+
+// Longer where nothing has given reason for a search for a while: each end of a slice takes time.
+std::uint64_t Recurrence::next_slice() const {
+  constexpr std::uint64_t kEachDoubling = 32, kDoublingsMost = 3;
+  return slice_ << std::min(slices_alone_ / kEachDoubling, kDoublingsMost);
 }
 
 void Recurrence::forget() {

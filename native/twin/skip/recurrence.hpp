@@ -104,6 +104,7 @@ class Recurrence {
     TimePs seen_period = 0, whole_period = 0;
   };
 
+  std::uint64_t next_slice() const;
   void choose_watched();
   void take_seen();
   void find_loop();
@@ -136,7 +137,8 @@ class Recurrence {
   std::int32_t watched_ = -1;
   PeriodFinder finder_;  // of what the watched rank sees
   PacketRhythm rhythm_;
-  std::uint64_t slice_;  // events between two looks at what it has seen
+  std::uint64_t slice_;             // events between two looks at what it has seen
+  std::uint64_t slices_alone_ = 0;  // in a row, without a search
   // Events in which it has seen nothing, and after how many another rank is watched.
   std::uint64_t idle_events_ = 0, idle_max_;
   std::uint64_t rounds_from_ = 0;               // no search of rounds before it has seen so many messages
