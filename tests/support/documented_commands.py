@@ -245,6 +245,7 @@ CODES: list[tuple[str, tuple[int, ...], str]] = [
     ("genie compare", (0, 1, 4), "a busy machine makes runs slower"),
     ("--baseline", (0, 1, 4), "the same"),
     ("host3-leaf0 mtu=1500", (1,), "the check finds the fault"),
+    ("genie check", (0, 1), "one direction may look slow on a busy machine"),
     ("genie validate", (0, 1, 4), "faults, and a busy machine, which leaves NICs unjudged"),
     ("genie diff", (0, 1, 4), "the same"),
 ]
