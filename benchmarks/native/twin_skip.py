@@ -118,7 +118,11 @@ def rows_of(size_bytes: int, shared: Path | None) -> dict[str, Row]:
             limit="3.6 M packets are played until the state comes again, in 4 loops: 0.39 s at level packet's speed.",
         )
     rows["permutation-128"] = Row(
-        lambda: twin_packets.lossless(128), lambda: twin_packets.cross_pod(128), None, least_times=0.97
+        lambda: twin_packets.lossless(128),
+        lambda: twin_packets.cross_pod(128),
+        None,
+        least_times=0.97,
+        limit="the episode that is refused takes 1.6 % of the time, looks and slices 2 to 4 %.",
     )
     return rows
 

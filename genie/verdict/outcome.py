@@ -43,7 +43,7 @@ def conclude(verdict: Verdict) -> Verdict:
                 ]
             ),
             action="Compare the fabric file with the fabric: a rate, an MTU or a shared link is not what the twin "
-            "assumes. Hosts that cannot send at its rate need --dilation.",
+            "assumes. Hosts that cannot send at the fabric's rate need --dilation.",
         )
     if not verdict.has_traffic:
         return _without_traffic(verdict)

@@ -110,7 +110,10 @@ def of_archive(name: str) -> Source:
 
 
 def of_text(text: str) -> Source:
-    return lambda target, _: void(target.write_text(text))
+    def write(target: Path, _: Place) -> None:
+        target.write_text(text)
+
+    return write
 
 
 def of_block(words: str, replaced: Mapping[str, str] | None = None, page: str = "") -> Source:
@@ -135,10 +138,6 @@ def of_rings(ranks: int) -> Source:
         rings(target, ranks, size_bytes=1 << 18)
 
     return write
-
-
-def void(_: object) -> None:
-    """The end of a function whose value nobody needs."""
 
 
 def place(files: Mapping[str, Source], at: Place) -> None:

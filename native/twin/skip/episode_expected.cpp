@@ -266,9 +266,9 @@ TimePs Episodes::wake_at_expected(Component& component, std::uint32_t forecast) 
 bool Episodes::ends_at_once(const Component& component) const {
   const TimePs least = 4 * simulator_->window_ps();
   return std::ranges::any_of(component.acts, [&](const auto& act) {
-    return std::ranges::any_of(act->members, [&](const Act::Member& it) {
-      return it.is_expected && it.start != kNever && it.end < it.start + least;
-    });
+    return act->expected > 0 && std::ranges::any_of(act->members, [&](const Act::Member& it) {
+             return it.is_expected && it.start != kNever && it.end < it.start + least;
+           });
   });
 }
 
