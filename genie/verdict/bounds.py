@@ -47,9 +47,10 @@ class Bounds:
     upper: dict[str, float | None]  # "rank 3 egress" -> 95 % upper bound of the slow-down; None: too few units
     little: tuple[str, ...]  # NICs of `upper` with so little traffic that they have only this bound and no test
     not_judged: tuple[NotJudged, ...]
+    slow: tuple[str, ...] = ()  # NICs of `upper` that were measured slower than their peers by the practical size
 
 
-def bounds_of(aligned: Aligned, series: dict[str, Series], accused: set[tuple[str, int]]) -> Bounds:
+def bounds_of(aligned: Aligned, series: dict[str, Series], accused: set[tuple[str, int]], practical: float) -> Bounds:
     """95 % upper bounds of each NIC's slow-down in each direction in which it moved payload, without the accused.
 
     A rank that moves little is left out of the tests, which need all ranks to be equally noisy. Its bound needs only
@@ -75,7 +76,13 @@ def bounds_of(aligned: Aligned, series: dict[str, Series], accused: set[tuple[st
         NotJudged(rank, direction, reason, otherwise=f"rank {rank} {_OPPOSITE[direction]}" in known)
         for rank, direction, reason in unknown
     ]
-    return Bounds(upper, tuple(little), tuple(not_judged))
+    slow = (
+        f"rank {rank} {direction}"
+        for direction, part in series.items()
+        for column, rank in enumerate(part.members)
+        if len(part.members) > 1 and np.expm1(np.median(against_peers(part, [column]))) >= practical
+    )
+    return Bounds(upper, tuple(little), tuple(not_judged), tuple(name for name in slow if name in upper))
 
 
 def upper_bounds(series: dict[str, Series], accused: set[tuple[str, int]]) -> dict[str, float | None]:
@@ -112,7 +119,7 @@ class _OwnBounds:
         end = "src" if direction == "egress" else "dst"
         mine = self._transfers.filter(pl.col(end) == rank)
         if mine.is_empty():
-            return None, "none of its transfers has a partner in the twin"
+            return None, "none of its transfers can be compared with the twin's"
         values = _beside(mine, self._transfers.filter(pl.col(end).is_in(peers)), end)
         return (_upper(values), "") if len(values) else (None, "no peer moves messages like its own")
 

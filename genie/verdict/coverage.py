@@ -30,6 +30,7 @@ FEW_PAIRS = f"fewer than {PATHS_MIN} pairs of ranks use them"
 UNTESTED = f"fewer than {TIER_MIN} links of their tier carry enough traffic to be compared"
 UNFILLED = "the traffic leaves a part of their rate free, so that a slower link would not show"
 TOO_NOISY = "too noisy"
+NOT_APART = "look slower than their peers, but not surely"
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,8 @@ def coverage_of(
     for rank in (rank for rank in ranks if not nics.is_judged(rank)):
         unknown = [d for d in DIRECTIONS if rank in aligned.moved.get(d, ()) and (d, rank) not in nics.judged]
         why = next((reasons[d, rank] for d in unknown if (d, rank) in reasons), TOO_NOISY if unknown else NO_PAYLOAD)
+        if any(f"rank {rank} {d}" in bounds.slow for d in unknown):
+            why = NOT_APART
         missing.setdefault(why, []).append(f"rank {rank}")
     judged = [rank for rank in ranks if nics.is_judged(rank)]
     one_way = sum(nics.directions(rank) == 1 for rank in judged)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from genie.verdict.components import Component
 
 NOISE_MIN = 0.01  # of a logarithm: the two worlds never agree better than this
+CLASS_MIN = 0.01  # of all transfers' time in the twin: a class of sizes with less decides nothing
 
 
 class Explains(Protocol):
@@ -28,6 +29,8 @@ class Likelihood:
     """
 
     def __init__(self, standardised: pl.DataFrame) -> None:
+        time = pl.col("twin_busy").sum()
+        standardised = standardised.filter(time.over("bin") >= CLASS_MIN * time)
         self._tables = {
             ends: _with_noise(
                 standardised.group_by(*ends, "iteration", "bin").agg(

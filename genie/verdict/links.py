@@ -194,6 +194,27 @@ def one_way(transfers: pl.DataFrame, clock_bound_ns: int) -> pl.DataFrame:
     return transfers.with_columns(*forward("live"), *forward("twin"))
 
 
+def without_answers(transfers: pl.DataFrame, clock_bound_ns: int, practical: float) -> pl.DataFrame:
+    """Aligned transfers that tell about the way of their data: `one_way`, less pairs of ranks that answers may delay.
+
+    The data of several messages overlaps with their acknowledgements, so that no time can be subtracted. A transfer may
+    be delayed if it is slower than the twin by `practical` or more, and its answers took as long as the delay. The
+    clocks' uncertainty counts for its path. A pair is left out where most of its transfers may be delayed.
+    """
+    forward = one_way(transfers, clock_bound_ns)
+    late = pl.col("live_busy") - pl.col("twin_busy")
+    answers = pl.col("messages") * (pl.col("live_answer") - pl.col("twin_answer") - clock_bound_ns)
+    is_known = (pl.col("live_answer") > 0) & (pl.col("twin_answer") > 0)
+    is_delayed = is_known & (late >= practical * pl.col("twin_busy")) & (answers >= late)
+    weight = pl.col("twin_busy")
+    delayed = (
+        forward.group_by("src", "dst")
+        .agg(((weight * is_delayed).sum() / weight.sum()).alias("share"))
+        .filter(pl.col("share") > 0.5)
+    )
+    return forward.join(delayed, on=["src", "dst"], how="anti", maintain_order="left")
+
+
 def tier_series(transfers: pl.DataFrame, known_paths: KnownPaths) -> dict[str, Series]:
     """Tier -> series of its columns: in each unit the excess that all but FLOOR of a column's bytes exceed.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,7 @@ import polars as pl
 from genie.verdict.components import Component, cable, of_few, other_way, pointed_at, singles_of
 from genie.verdict.evidence import Window, change_window, e_bh, e_value, members_against_peers
 from genie.verdict.likelihood import Explains, Likelihood, PathLikelihood
-from genie.verdict.links import one_way, tier_series
+from genie.verdict.links import tier_series, without_answers
 from genie.verdict.series import DIRECTIONS, Series, phase_column, rank_series, standardise
 
 if TYPE_CHECKING:
@@ -121,22 +121,50 @@ def locate(
     return found
 
 
-def without_answers(findings: list[Finding], aligned: Aligned, clock_bound_ns: int, options: Options) -> list[Finding]:
-    """The findings but for NICs that look slow only because answers leave through their own slow other direction."""
-    transfers = standardise(phase_column(one_way(aligned.transfers, clock_bound_ns)))
+def without_victims(findings: list[Finding], aligned: Aligned, clock_bound_ns: int, options: Options) -> list[Finding]:
+    """The findings but for those that look slow only because their answers pass another finding."""
+    forward = without_answers(aligned.transfers, clock_bound_ns, options.practical)
+    transfers = standardise(phase_column(forward))
+    back = aligned.transfers.select(pl.col("dst").alias("src"), pl.col("src").alias("dst"), "messages")
 
     def is_slow(component: Component) -> bool:
+        if transfers.filter(component.touches()).is_empty():
+            return False
         part = rank_series(transfers, component.direction)
         return not _testable(component, part) or effect(part, component)[1] >= np.log1p(options.practical)
 
-    kept: list[Finding] = []
-    for finding in findings:
-        own = finding.component
-        others = [it.component for it in findings if it is not finding]
-        back = [it for it in others if it.kind == own.kind == "nic" and it.ranks == own.ranks]
-        if not (any(is_slow(it) for it in back) and not is_slow(own)):
-            kept.append(finding)
-    return kept
+    def answers_pass(own: Component, other: Component) -> bool:
+        returning = back.join(aligned.transfers.filter(own.touches()), left_on=["src", "dst"], right_on=["dst", "src"])
+        return not returning.filter(other.touches()).is_empty()
+
+    slow = [it.component for it in findings if is_slow(it.component)]
+    return [
+        it for it in findings if it.component in slow or not any(answers_pass(it.component, other) for other in slow)
+    ]
+
+
+def slow_both_ways(series: dict[str, Series], options: Options) -> list[Finding]:
+    """A NIC that is slow in both directions, as two findings; empty where none stands out.
+
+    In a small fleet, its peers' other ends look as slow as itself. Each NIC is compared by the faster of its two
+    directions: a victim is slow in one only. As a third search, it gets a quarter of the false discovery rate.
+    """
+    egress, ingress = (series[direction] for direction in DIRECTIONS)
+    ranks = [rank for rank in egress.members if rank in ingress.members]
+    if len(ranks) < 3 or not np.array_equal(egress.iteration, ingress.iteration):
+        return []
+    least = np.minimum(*(part.values[:, [part.column(rank) for rank in ranks]] for part in (egress, ingress)))
+    part = Series("both", ranks, egress.iteration, least)
+    candidates = [Component("nic", "both", (rank,)) for rank in ranks]
+    tested = test_all({"both": part}, candidates, replace(options, false_discovery=options.false_discovery / 4), 2)
+    sized = [(e, component, *effect(part, component)[:2]) for component, e, rejected in tested if rejected]
+    sized = [entry for entry in sized if entry[3] >= np.log1p(options.practical)]
+    if not sized:
+        return []
+    e, component, window, size = max(sized, key=lambda entry: entry[0])
+    slower, hits = float(np.expm1(size)), _hits(part, component, window)
+    ways = (replace(component, direction=direction) for direction in DIRECTIONS)
+    return [Finding(way, e, window, slower, hits, 1.0) for way in ways]
 
 
 def _same(one: Component, other: Component) -> bool:

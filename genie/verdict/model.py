@@ -134,6 +134,7 @@ class Verdict:
     notes: remarks about the data.
     warnings: of the two runs.
     little: the components of `upper_bound` that moved too little for a test.
+    slow: the components of `upper_bound` that were measured slower than their peers, but not beyond doubt.
     not_judged: the directions of NICs that moved payload and have no bound.
     sent_again: the rank that retransmitted more packets than in the twin; "" if none did.
     cut_short: the reason of the live run's early end; "" if it ended as planned.
@@ -160,6 +161,7 @@ class Verdict:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     little: tuple[str, ...] = ()
+    slow: tuple[str, ...] = ()
     not_judged: tuple[NotJudged, ...] = ()
     sent_again: str = ""
     cut_short: str = ""

@@ -185,7 +185,14 @@ def _of_nics(verdict: Verdict) -> list[str]:
     if few:
         result.append(f"not judged: {named(few)} (too little traffic beside the others)")
     practical = verdict.options.practical
-    wide = [(bound, name) for name, bound in nics.items() if bound is not None and bound >= practical]
+    if verdict.slow:
+        verb = "looks slower than its" if len(verdict.slow) == 1 else "look slower than their"
+        result.append(f"{named(list(verdict.slow))} {verb} peers by {percent(practical)} or more, but not surely")
+    wide = [
+        (bound, name)
+        for name, bound in nics.items()
+        if bound is not None and bound >= practical and name not in verdict.slow
+    ]
     if wide:
         bound, name = max(wide)
         why = "too little traffic to be sure" if name in verdict.little else "too noisy"
@@ -218,6 +225,10 @@ def _next_step(verdict: Verdict) -> str:
     if verdict.judged.nics in lacking:
         if _unknown_nics(verdict):
             return "Play a workload in which every rank has peers that move as much as it does."
+        if verdict.slow:
+            return (
+                f"Check the NICs and links of {named(_ranks_of(verdict.slow))}, then run again with more --iterations."
+            )
         if NO_PAYLOAD in verdict.judged.nics.not_judged:
             return (
                 "Play a workload in which every rank sends and receives, or say that what was judged is enough: "
@@ -248,3 +259,8 @@ def _next_step(verdict: Verdict) -> str:
 def _unknown_nics(verdict: Verdict) -> list[NotJudged]:
     """NICs that moved payload and are judged in neither direction."""
     return [entry for entry in verdict.not_judged if not entry.otherwise]
+
+
+def _ranks_of(names: tuple[str, ...]) -> list[str]:
+    """`rank 3` for `rank 3 egress`, each once."""
+    return list(dict.fromkeys(name.rsplit(" ", 1)[0] for name in names))

@@ -132,7 +132,7 @@ def test_fail_counts_too_and_does_not_speak_for_the_others() -> None:
     assert of(slow) == f"{accused}; cost not judged; 7 of 8 NICs judged"
     assert judge(*slow, expected=synthetic_runs.expected_run(1)).line() == (
         f"{accused}; iterations take 86 % longer (+171 ms); +169 ms of it in 2 × all_reduce of group world (2.37 MiB), "
-        "+2.67 ms elsewhere; 7 of 8 NICs judged"
+        "+2.68 ms elsewhere; 7 of 8 NICs judged"
     )
     line = of(link_runs.run_pair(8, {"leaf0->spine0": 0.4}))
     assert line.startswith("FAIL link leaf0->spine0 (between 8 pairs of ranks) carries its paths 2.2x slower")

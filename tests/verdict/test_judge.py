@@ -10,6 +10,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 from synthetic_runs import Fault, Noise, expected_run, run_pair
+from tables import run_of
 
 from genie.record import Run
 from genie.verdict import Options, Verdict, judge
@@ -293,3 +294,55 @@ def test_counters_that_grew_amiss_are_noted() -> None:
     assert notes[0] == "host0 mlx5_0 port 1: out_of_buffer grew"
     assert len(notes) == 6
     assert notes[-1] == "2 more counters grew that should not: see counters.json"
+
+
+RING = ((0, 1), (1, 2), (2, 3), (3, 0))
+
+
+def ring_of_four(world: str, slow: dict[tuple[int, int], float], answer_us: dict[tuple[int, int], float]) -> Run:
+    """Reduce-scatters over a ring of four ranks, in messages that wait for acknowledgements.
+
+    `slow`: times as long, by pair of ranks. `answer_us`: time of an acknowledgement of the pair's messages.
+    """
+    nodes: list[dict[str, object]] = []
+    moved: list[dict[str, object]] = []
+    for iteration, seq in ((i, c) for i in range(12) for c in range(8)):
+        nodes += [{"rank": rank, "seq": seq, "iteration": iteration, "end_ns": 10**6 * (seq + 1)} for rank in range(4)]
+        for pair in RING:
+            jitter = 1 + (0.01 * ((7 * iteration + 3 * seq + 5 * pair[0]) % 11) / 11 if world == "live" else 0)
+            busy_ns = int(276_000 * jitter * slow.get(pair, 1))
+            last_ns = busy_ns - int(1000 * answer_us.get(pair, 0.5))
+            row = {"iteration": iteration, "seq": seq, "src": pair[0], "dst": pair[1], "size_bytes": 786_432}
+            moved.append(row | {"messages": 12, "last_ns": last_ns, "acked_ns": busy_ns, "busy_ns": busy_ns})
+    return run_of(world, nodes, moved, ranks=4)
+
+
+def test_in_a_ring_of_four_a_slow_nic_is_told_from_the_rank_before_it() -> None:
+    """The answers to rank 1 leave rank 2 through its slow side: two of four look slow, and neither stands out."""
+    slow = {(1, 2): 1.85, (2, 3): 1.85}
+    twin = ring_of_four("twin", {}, {})
+    live = ring_of_four("live", slow, {(1, 2): 160.0})
+    verdict = judge(live, twin)
+    (suspect,) = verdict.suspects
+    assert (verdict.result, suspect.ranks, suspect.direction) == ("fail", [2], "egress")
+    assert suspect.also[-2:] == ["the receiving side of rank 3 (rank3)", "the path from rank 2 to rank 3"]
+    verdict = judge(ring_of_four("live", slow, {}), twin)
+    assert [(each.ranks, each.direction) for each in verdict.suspects] == [([2], "both")]
+
+
+def test_two_of_four_slow_nics_are_neither_a_slow_fleet_nor_noise() -> None:
+    live = ring_of_four("live", {(0, 1): 1.85, (2, 3): 1.85}, {})
+    verdict = judge(live, ring_of_four("twin", {}, {}))
+    names = "rank 0 egress, rank 2 egress, rank 1 ingress, rank 3 ingress"
+    assert verdict.line() == (
+        f"INCONCLUSIVE 0 of 4 NICs judged; {names} look slower than their peers by 10 % or more, but not surely; "
+        "no slow-down of a sending NIC can be ruled out"
+    )
+    ranks = "rank 0, rank 2, rank 1, rank 3"
+    assert verdict.action == f"Check the NICs and links of {ranks}, then run again with more --iterations."
+
+
+def test_most_of_a_fleet_is_a_slow_fleet() -> None:
+    live = ring_of_four("live", dict.fromkeys(RING, 1.85), {})
+    verdict = judge(live, ring_of_four("twin", {}, {}))
+    assert verdict.summary.startswith("the whole fleet takes 1.86x the twin's time; no component stands out")
