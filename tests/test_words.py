@@ -70,6 +70,8 @@ def test_lines_of_documents_wrap() -> None:
             longest = ROW_MAX if line.lstrip().startswith("|") else LINE_MAX
             if len(line) > longest and not fenced and " " in line.strip():
                 found.append(f"{path.relative_to(ROOT)}:{number}: {len(line)} characters, at most {longest}")
+            if line.startswith("%") and not fenced:
+                found.append(f"{path.relative_to(ROOT)}:{number}: the site takes this line for a comment")
     assert not found, "\n".join(found)
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from genie.check.rate_plans import usual_rate
 from genie.check.settings import CheckSettings, Flow, Incast, Observed, Sound, pair_of
 from genie.check.streams import Streams
 from genie.config.congestion import Dcqcn, plain
+from genie.config.units import format_rate
 
 GROUP, INCAST_MIN = 4, 3  # hosts
 SENDER_S = 0.12  # duration of each sender's traffic at the line rate
@@ -32,6 +34,12 @@ def why_no_incast(settings: CheckSettings, seen: Observed) -> str:
         return "give --rate, or a fabric file, with the line rate that hosts have: an incast must fill a link"
     if len(seen.stations) < INCAST_MIN:
         return f"an incast takes {INCAST_MIN} hosts"
+    if seen.rates is not None:
+        senders = min(GROUP, len(seen.stations)) - 1
+        reached = usual_rate({each.flow: each.rate_bps for each in seen.rates.pairs})
+        if senders * reached < settings.rate_bps:
+            line = format_rate(settings.rate_bps)
+            return f"{senders} hosts at {reached / 1e6:,.0f} Mb/s each do not fill a link of {line}"
     return ""
 
 

@@ -16,6 +16,7 @@ from genie.check.findings import apart_of, findings_of, unasked
 from genie.check.names import Names
 from genie.check.phases import Phases, write_record
 from genie.check.probes import partners_of
+from genie.check.rate_findings import reach_note
 from genie.check.rate_plans import sound_pairs
 from genie.check.rates import measure_rates
 from genie.check.settings import CheckSettings, Observed, Sound
@@ -76,6 +77,8 @@ class CheckRank:
         streams = Streams(self.meet, settings, seen.stations, sound)
         seen.rates = measure_rates(streams, seen, sound)
         streams.close()
+        if problem := reach_note(seen.rates, settings.rate_bps):
+            seen.notes.append(problem)
         if problem := why_no_incast(settings, seen):
             seen.notes.append(f"congestion control was not tried: {problem}")
             return

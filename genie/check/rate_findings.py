@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from genie.check.names import Names
-from genie.check.rate_plans import host_rates, slow_hosts, slow_links, usual_rate
+from genie.check.rate_plans import host_rates, nears, slow_hosts, slow_links, slow_share_of, usual_rate
 from genie.check.settings import Flow, Rates
+from genie.config.units import format_rate
 
 
 def rate_findings(
-    rates: Rates, names: Names, slow_share: float, is_excused: Callable[[Flow], bool] = lambda flow: False
+    rates: Rates, names: Names, line_rate_bps: int, is_excused: Callable[[Flow], bool] = lambda flow: False
 ) -> Iterator[str]:
     """Yield findings about directions of hosts, slowest first, then about links between switches."""
     best = {each.flow: each.rate_bps for each in rates.pairs}
-    hosts, usual = host_rates(best), usual_rate(best)
+    hosts, usual, slow_share = host_rates(best), usual_rate(best), slow_share_of(best, line_rate_bps)
     sound = [flow for flow in best if not is_excused(flow)]
     judged = {("from", flow.source) for flow in sound} | {("to", flow.target) for flow in sound}
     slow = sorted(slow_hosts(best, slow_share) & judged, key=lambda which: hosts[which])
@@ -36,6 +37,18 @@ def rate_findings(
             f"over {names_of_links} {len(test.flows)} flows {_share(test.rate_bps, reached)} what they reach over "
             f"others, for example from {example}: see the speed and the errors of that link at both ends"
         )
+
+
+def reach_note(rates: Rates, line_rate_bps: int) -> str:
+    """Return a note where hosts do not come near the line rate, as slower links than that are then not seen."""
+    best = {each.flow: each.rate_bps for each in rates.pairs}
+    usual = usual_rate(best)
+    if not best or nears(best, line_rate_bps) or (usual > 0 and line_rate_bps == 0):
+        return ""
+    if usual == 0:
+        return "rates were not judged: no flow between most hosts arrived in time"
+    reached = f"hosts reach {usual / 1e6:,.0f} Mb/s of {format_rate(line_rate_bps)}"
+    return f"{reached}: rates were compared with what hosts reach, so that a faster link that is slow was not seen"
 
 
 def _share(rate_bps: float, usual_bps: float) -> str:

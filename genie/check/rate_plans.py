@@ -13,6 +13,7 @@ from genie.live.paths.mtu import MTUS
 LINK_FLOWS = 2
 AGAIN_MAX = 24  # measurements to repeat, at most
 LINK_BATCHES_MAX = 64
+NEAR_SHARE = 0.5  # of the line rate
 
 
 def sound_pairs(seen: Observed) -> dict[tuple[int, int], int]:
@@ -49,6 +50,16 @@ def host_rates(best: Mapping[Flow, float]) -> dict[tuple[str, int], float]:
 def usual_rate(best: Mapping[Flow, float]) -> float:
     """Return the median rate of a host's direction."""
     return median(host_rates(best).values()) if best else 0.0
+
+
+def nears(best: Mapping[Flow, float], line_rate_bps: int) -> bool:
+    """Return whether hosts come near the line rate, which is 0 where it is unknown."""
+    return usual_rate(best) >= NEAR_SHARE * line_rate_bps > 0
+
+
+def slow_share_of(best: Mapping[Flow, float], line_rate_bps: int) -> float:
+    """Return the share of what others reach, below which a rate is slow. Below the line rate CPUs set the pace."""
+    return 0.85 if nears(best, line_rate_bps) else 0.6
 
 
 def slow_hosts(best: Mapping[Flow, float], slow_share: float) -> set[tuple[str, int]]:

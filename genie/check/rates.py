@@ -15,7 +15,7 @@ import msgspec
 from genie.bench.rounds import rounds_of
 from genie.check.findings import layout_of
 from genie.check.loss_findings import lossy_ends, lossy_parts
-from genie.check.rate_plans import doubtful_flows, doubtful_links, link_tests, slow_hosts
+from genie.check.rate_plans import doubtful_flows, doubtful_links, link_tests, slow_hosts, slow_share_of
 from genie.check.settings import Flow, LinkTest, Observed, Rated, Rates, Sound, pair_of
 from genie.check.stations import rails_of
 from genie.check.streams import Streams
@@ -27,7 +27,7 @@ AGAIN_ROUNDS = 4  # of measurements of what looks slow: other work on a machine 
 def measure_rates(streams: Streams, seen: Observed, sound: Sound) -> Rates:
     """Return all rates; all ranks call it together. Rank 0 decides, and only it needs `seen`."""
     best: dict[Flow, float] = {}
-    share, paths = streams.settings.slow_share, streams.settings.stream_paths
+    paths = streams.settings.stream_paths
 
     def keep(flows: Sequence[Flow], seconds: float) -> None:
         for rated in streams.measure(flows, seconds):
@@ -39,6 +39,7 @@ def measure_rates(streams: Streams, seen: Observed, sound: Sound) -> Rates:
         # Between rails a packet may arrive over another link of the host than the intended one.
         met = [(one, other) for one, other in met if rails[one] == rails[other]]
         keep([Flow(*way) for pair in met if sound.get(pair) for way in (pair, pair[::-1])], ROUND_S)
+    share = slow_share_of(best, streams.settings.rate_bps)
     for _ in range(AGAIN_ROUNDS):
         for flow in _decided(streams, lambda: doubtful_flows(best, share), list[Flow]):
             keep([flow], ALONE_S)

@@ -29,11 +29,6 @@ class CheckSettings(RunSettings, forbid_unknown_fields=True, frozen=True, kw_onl
     link_names: dict[str, str] = msgspec.field(default_factory=dict)  # by the IP address at which a link ends
 
     @property
-    def slow_share(self) -> float:
-        """Share of what others reach, below which a rate is slow. Without a line rate CPUs set the pace."""
-        return 0.85 if self.rate_bps else 0.6
-
-    @property
     def stream_paths(self) -> int:
         """Paths with a queue pair, from each host to each other: fewer where there are many hosts."""
         return max(min(self.paths, HOST_QUEUE_PAIRS_MAX // max(self.ranks, 1)), 1)

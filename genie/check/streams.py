@@ -129,6 +129,7 @@ class Streams:
     def measure(self, flows: Sequence[Flow], seconds: float, beside: Callable[[], None] | None = None) -> list[Rated]:
         """Run flows at once, at most one from each rank and one to each; return their rates, on all ranks.
 
+        A flow has the time limit that SLOWER_MAX sets. One that does not end counts with what came until then.
         `beside`: called meanwhile, on a rank that has none of them.
         """
         size_bytes = self.size_bytes(seconds)
@@ -151,8 +152,10 @@ class Streams:
             while count < messages and time.monotonic() < deadline and not self.nic.error:
                 count, came_bytes, span_ps = self.nic.serve(SLICE_S, messages)
                 self.meet.alive()
-            if 2 * count >= messages and span_ps > 0:
+            if count >= messages and span_ps > 0:
                 rate_bps = came_bytes * 8 * PS_PER_S / span_ps
+            elif count < messages:
+                rate_bps = came_bytes * 8 / limit_s
         rated = [Rated(coming, rate_bps)] if coming is not None else []
         everyone = self.together(msgspec.to_builtins(rated))
         return [msgspec.convert(each, Rated) for part in everyone for each in part]

@@ -36,6 +36,7 @@ from simtwin.play.wire import lowering_from, nccl_record, with_connections
 
 IPV6_EXTRA_BYTES = 20  # the packet model counts IPv4's header
 UNCERTAIN = 0.5  # share of a host latency: a spread above it makes the latency uncertain
+UNCERTAIN_MIN_NS = 500  # a smaller spread does not: it is less than the links of a path take
 
 
 @dataclass(frozen=True)
@@ -280,8 +281,11 @@ def transport_from(traffic: TrafficOptions, fabric: Fabric | None) -> Transport:
 
 
 def uncertainty(calibration: Calibration) -> str:
-    """Return a warning if half the distance between the quartiles of the host latency is more than half of it."""
-    if calibration.packet_latency_spread_ns <= UNCERTAIN * calibration.packet_latency_ns:
+    """Return a warning if half the distance between the quartiles of the host latency is more than half of it.
+
+    A dilation divides both, so that the spread may be too small to matter.
+    """
+    if calibration.packet_latency_spread_ns <= max(UNCERTAIN * calibration.packet_latency_ns, UNCERTAIN_MIN_NS):
         return ""
     return f"the host latency is uncertain: {latency_in_words(calibration)}: calibrate on hosts at rest"
 

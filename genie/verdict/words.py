@@ -152,7 +152,11 @@ def links_of(
     rank = component.ranks[0]
     directions = ("egress", "ingress") if direction == "both" else (direction,)
     known = [link for each in directions for link in known_paths.of_nic.get((each, rank), ())]
-    return known or [link for link in (attached[rank].link,) if link]
+    if known or not attached[rank].link:
+        return known
+    near, arrow, far = attached[rank].link.partition("->")  # as the rank sends
+    links = {"egress": f"{near}{arrow}{far}", "ingress": f"{far}{arrow}{near}" if arrow else near}
+    return list(dict.fromkeys(links[each] for each in directions))
 
 
 def _who(component: Component, attached: dict[int, Attachment], links: list[str]) -> str:

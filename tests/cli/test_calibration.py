@@ -43,7 +43,10 @@ def test_a_packets_cost_is_none_of_the_jobs_messages(
     assert settings.rate_bps == 200_000_000
 
 
-@pytest.mark.parametrize(("latency_ns", "spread_ns", "is_uncertain"), [(0, 1, True), (100, 51, True), (100, 50, False)])
+@pytest.mark.parametrize(
+    ("latency_ns", "spread_ns", "is_uncertain"),
+    [(0, 501, True), (0, 500, False), (2000, 1001, True), (2000, 1000, False)],
+)
 def test_an_uncertain_latency_is_told_with_the_result(
     latency_ns: int, spread_ns: int, is_uncertain: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,8 +20,10 @@ from check_scenes import (
     settings,
 )
 
+from genie.check.congestion import why_no_incast
 from genie.check.findings import findings_of, unasked
 from genie.check.names import Names
+from genie.check.rate_findings import rate_findings, reach_note
 from genie.check.settings import (
     OTHER,
     ROCE,
@@ -296,6 +298,32 @@ def test_a_direction_of_a_host_at_half_rate() -> None:
     scene = seen()
     slowed(scene, 0.5, source=3)
     only(scene, "rate", "from rank 3 (host3, 10.0.3.1) to all get 48 Mb/s, 50 % of what hosts reach")
+
+
+def test_below_the_line_rate_hosts_are_compared_with_each_other_and_a_note_says_so() -> None:
+    scene = seen()
+    assert scene.rates is not None
+    assert reach_note(scene.rates, 100_000_000) == reach_note(scene.rates, 0) == ""
+    assert reach_note(scene.rates, 25_000_000_000) == (
+        "hosts reach 97 Mb/s of 25Gb/s: rates were compared with what hosts reach, so that a faster link that is slow "
+        "was not seen"
+    )
+    slowed(scene, 0.7, source=3)
+    assert [kind for kind, _ in said(scene)] == ["rate"]
+    names = Names(settings())
+    assert not list(rate_findings(scene.rates, names, 25_000_000_000)), "processors differ so much"
+    slowed(scene, 0.7, source=3)
+    assert len(list(rate_findings(scene.rates, names, 25_000_000_000))) == 1
+    slowed(scene, 0.0)
+    assert reach_note(scene.rates, 100_000_000).startswith("rates were not judged: no flow")
+
+
+def test_an_incast_that_hosts_cannot_fill_is_not_tried() -> None:
+    scene = seen()
+    assert why_no_incast(settings(), scene) == ""
+    assert why_no_incast(settings(rate_bps=25_000_000_000), scene) == (
+        "3 hosts at 97 Mb/s each do not fill a link of 25Gb/s"
+    )
 
 
 def test_the_best_of_a_hosts_rounds_counts() -> None:
