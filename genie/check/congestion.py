@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from genie.check.rate_plans import usual_rate
+from genie.check.rate_plans import nears, usual_rate
 from genie.check.settings import CheckSettings, Flow, Incast, Observed, Sound, pair_of
 from genie.check.streams import Streams
 from genie.config.congestion import Dcqcn, plain
@@ -35,11 +35,10 @@ def why_no_incast(settings: CheckSettings, seen: Observed) -> str:
     if len(seen.stations) < INCAST_MIN:
         return f"an incast takes {INCAST_MIN} hosts"
     if seen.rates is not None:
-        senders = min(GROUP, len(seen.stations)) - 1
-        reached = usual_rate({each.flow: each.rate_bps for each in seen.rates.pairs})
-        if senders * reached < settings.rate_bps:
-            line = format_rate(settings.rate_bps)
-            return f"{senders} hosts at {reached / 1e6:,.0f} Mb/s each do not fill a link of {line}"
+        best = {each.flow: each.rate_bps for each in seen.rates.pairs}
+        if not nears(best, settings.rate_bps):
+            line, reached = format_rate(settings.rate_bps), usual_rate(best)
+            return f"hosts reach {reached / 1e6:,.0f} Mb/s, and do not fill a link of {line}"
     return ""
 
 

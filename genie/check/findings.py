@@ -59,7 +59,7 @@ def findings_of(settings: CheckSettings, seen: Observed) -> list[Finding]:
         def is_excused(flow: Flow) -> bool:
             return is_hampered(flow, lossy, layout)
 
-        said += [("rate", text) for text in rate_findings(seen.rates, names, settings.rate_bps, is_excused)]
+        said += [("rate", text) for text in rate_findings(seen.rates, names, is_excused)]
     if seen.incasts is not None:
         said += [("congestion", text) for text in congestion_findings(seen.incasts, names, bleached_pairs(seen))]
     return [Finding(kind, text) for kind, text in said]

@@ -8,20 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from genie.check.names import Names
-from genie.check.rate_plans import host_rates, nears, slow_hosts, slow_links, slow_share_of, usual_rate
+from genie.check.rate_plans import host_rates, nears, slow_hosts, slow_links, usual_rate
 from genie.check.settings import Flow, Rates
 from genie.config.units import format_rate
 
 
-def rate_findings(
-    rates: Rates, names: Names, line_rate_bps: int, is_excused: Callable[[Flow], bool] = lambda flow: False
-) -> Iterator[str]:
+def rate_findings(rates: Rates, names: Names, is_excused: Callable[[Flow], bool] = lambda flow: False) -> Iterator[str]:
     """Yield findings about directions of hosts, slowest first, then about links between switches."""
     best = {each.flow: each.rate_bps for each in rates.pairs}
-    hosts, usual, slow_share = host_rates(best), usual_rate(best), slow_share_of(best, line_rate_bps)
+    hosts, usual = host_rates(best), usual_rate(best)
     sound = [flow for flow in best if not is_excused(flow)]
     judged = {("from", flow.source) for flow in sound} | {("to", flow.target) for flow in sound}
-    slow = sorted(slow_hosts(best, slow_share) & judged, key=lambda which: hosts[which])
+    slow = sorted(slow_hosts(best, rates.slow_share) & judged, key=lambda which: hosts[which])
     for direction, rank in slow:
         where = f"from {names.rank(rank)} to all" if direction == "from" else f"from all to {names.rank(rank)}"
         yield (
@@ -29,7 +27,7 @@ def rate_findings(
             "link at both ends (ethtool, the switch port), and what else runs on it"
         )
     tests = [test for test in rates.links if not any(is_excused(flow) for flow in test.flows)]
-    for number, reached in slow_links(tests, slow_share).items():
+    for number, reached in slow_links(tests, rates.slow_share).items():
         test = tests[number]
         flow, names_of_links = test.flows[0], names.links(test.links)
         example = f"rank {flow.source} to rank {flow.target} by UDP source port {names.port(flow.path)}"

@@ -13,7 +13,7 @@ from genie.live.paths.mtu import MTUS
 LINK_FLOWS = 2
 AGAIN_MAX = 24  # measurements to repeat, at most
 LINK_BATCHES_MAX = 64
-NEAR_SHARE = 0.5  # of the line rate
+NEAR_SHARE = 0.8  # of the line rate
 
 
 def sound_pairs(seen: Observed) -> dict[tuple[int, int], int]:

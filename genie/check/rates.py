@@ -54,7 +54,8 @@ def measure_rates(streams: Streams, seen: Observed, sound: Sound) -> Rates:
         tests += _tried(streams, batch)
     for number in _decided(streams, lambda: doubtful_links(tests, share), list[int]):
         tests[number] = max(tests[number], *_tried(streams, [tests[number]]), key=lambda test: test.rate_bps)
-    return Rates(pairs=[Rated(flow, best[flow]) for flow in sorted(best, key=msgspec.structs.astuple)], links=tests)
+    rated = [Rated(flow, best[flow]) for flow in sorted(best, key=msgspec.structs.astuple)]
+    return Rates(slow_share=share, pairs=rated, links=tests)
 
 
 def _decided(streams: Streams, decide: Callable[[], Any], kind: Any) -> Any:

@@ -132,6 +132,7 @@ class LinkTest(Struct, frozen=True):
 class Rates(Struct, kw_only=True):
     """All rates. Slow results were measured again alone, and the better of both counts."""
 
+    slow_share: float  # of what others reach: a rate below it is slow
     pairs: list[Rated] = []  # over all paths at once
     links: list[LinkTest] = []
 

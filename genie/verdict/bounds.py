@@ -13,6 +13,8 @@ from genie.verdict.links import TIER_MIN
 from genie.verdict.series import PEERS_MIN, Series, against_peers, phase_column, standardise
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
     from numpy.typing import NDArray
 
     from genie.verdict.align import Aligned
@@ -47,7 +49,7 @@ class Bounds:
     upper: dict[str, float | None]  # "rank 3 egress" -> 95 % upper bound of the slow-down; None: too few units
     little: tuple[str, ...]  # NICs of `upper` with so little traffic that they have only this bound and no test
     not_judged: tuple[NotJudged, ...]
-    slow: tuple[str, ...] = ()  # NICs of `upper` that were measured slower than their peers by the practical size
+    slow: tuple[str, ...] = ()  # NICs of `upper` that are slower than their peers, about by the practical size or more
 
 
 def bounds_of(aligned: Aligned, series: dict[str, Series], accused: set[tuple[str, int]], practical: float) -> Bounds:
@@ -76,13 +78,19 @@ def bounds_of(aligned: Aligned, series: dict[str, Series], accused: set[tuple[st
         NotJudged(rank, direction, reason, otherwise=f"rank {rank} {_OPPOSITE[direction]}" in known)
         for rank, direction, reason in unknown
     ]
-    slow = (
-        f"rank {rank} {direction}"
-        for direction, part in series.items()
-        for column, rank in enumerate(part.members)
-        if len(part.members) > 1 and np.expm1(np.median(against_peers(part, [column]))) >= practical
-    )
-    return Bounds(upper, tuple(little), tuple(not_judged), tuple(name for name in slow if name in upper))
+    return Bounds(upper, tuple(little), tuple(not_judged), tuple(_slow(series, upper.keys(), practical)))
+
+
+def _slow(series: dict[str, Series], names: Collection[str], practical: float) -> Iterator[str]:
+    """The NICs whose median slow-down is at least the practical size, and surely above zero."""
+    error = 0.05 / max(1, len(names))
+    for direction, part in series.items():
+        for column, rank in enumerate(part.members):
+            if len(part.members) < 3 or f"rank {rank} {direction}" not in names:
+                continue
+            values = against_peers(part, [column])
+            if np.expm1(np.median(values)) >= practical and upper_median(-values, 1 - error) < 0:
+                yield f"rank {rank} {direction}"
 
 
 def upper_bounds(series: dict[str, Series], accused: set[tuple[str, int]]) -> dict[str, float | None]:

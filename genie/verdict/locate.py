@@ -26,6 +26,8 @@ ALIKE_SHARE = 0.25  # least effect of each link of a slow cable, as a share of i
 # Share of the first suspect's effect (logarithm; of a link, on the transfers that it slows most). A component above it
 # is not a victim.
 VICTIMS_SHARE = 0.7
+NEARLY_ALL = 0.9  # of a NIC's time
+SMALL_FLEET = 7  # ranks: among more of them, the victims of one NIC are few
 # Order of preference when the data cannot decide: a sender's time depends first on the sender.
 PREFERENCE = {("nic", "egress"): 0, ("nic", "ingress"): 1, ("path", "egress"): 2}
 
@@ -125,7 +127,6 @@ def without_victims(findings: list[Finding], aligned: Aligned, clock_bound_ns: i
     """The findings but for those that look slow only because their answers pass another finding."""
     forward = without_answers(aligned.transfers, clock_bound_ns, options.practical)
     transfers = standardise(phase_column(forward))
-    back = aligned.transfers.select(pl.col("dst").alias("src"), pl.col("src").alias("dst"), "messages")
 
     def is_slow(component: Component) -> bool:
         if transfers.filter(component.touches()).is_empty():
@@ -134,8 +135,11 @@ def without_victims(findings: list[Finding], aligned: Aligned, clock_bound_ns: i
         return not _testable(component, part) or effect(part, component)[1] >= np.log1p(options.practical)
 
     def answers_pass(own: Component, other: Component) -> bool:
-        returning = back.join(aligned.transfers.filter(own.touches()), left_on=["src", "dst"], right_on=["dst", "src"])
-        return not returning.filter(other.touches()).is_empty()
+        """Whether most of its transfers, by time, are answered through the other."""
+        mine = aligned.transfers.filter(own.touches())
+        returning = mine.select(src="dst", dst="src", messages="messages", weight="twin_busy")
+        passing = returning.filter(other.touches())["weight"].sum()
+        return bool(2 * passing > returning["weight"].sum())
 
     slow = [it.component for it in findings if is_slow(it.component)]
     return [
@@ -143,15 +147,16 @@ def without_victims(findings: list[Finding], aligned: Aligned, clock_bound_ns: i
     ]
 
 
-def slow_both_ways(series: dict[str, Series], options: Options) -> list[Finding]:
-    """A NIC that is slow in both directions, as two findings; empty where none stands out.
+def slow_both_ways(aligned: Aligned, series: dict[str, Series], options: Options) -> list[Finding]:
+    """A NIC of a small fleet that is slow in both directions, as two findings; empty where none stands out.
 
-    In a small fleet, its peers' other ends look as slow as itself. Each NIC is compared by the faster of its two
-    directions: a victim is slow in one only. As a third search, it gets a quarter of the false discovery rate.
+    Its peers' other ends look as slow as itself. Each NIC is compared by the faster of its two directions: a victim is
+    slow in one only. Most paths of both directions must be slow. As a third search, it gets a quarter of the false
+    discovery rate.
     """
     egress, ingress = (series[direction] for direction in DIRECTIONS)
     ranks = [rank for rank in egress.members if rank in ingress.members]
-    if len(ranks) < 3 or not np.array_equal(egress.iteration, ingress.iteration):
+    if not 3 <= len(ranks) <= SMALL_FLEET or not np.array_equal(egress.iteration, ingress.iteration):
         return []
     least = np.minimum(*(part.values[:, [part.column(rank) for rank in ranks]] for part in (egress, ingress)))
     part = Series("both", ranks, egress.iteration, least)
@@ -162,9 +167,23 @@ def slow_both_ways(series: dict[str, Series], options: Options) -> list[Finding]
     if not sized:
         return []
     e, component, window, size = max(sized, key=lambda entry: entry[0])
+    transfers = standardise(phase_column(aligned.transfers))
+    ways = [replace(component, direction=direction) for direction in DIRECTIONS]
+    shares = [slow_share(transfers, way, size, options.practical) for way in ways]
+    if min(shares) < options.slow_share:
+        return []
     slower, hits = float(np.expm1(size)), _hits(part, component, window)
-    ways = (replace(component, direction=direction) for direction in DIRECTIONS)
-    return [Finding(way, e, window, slower, hits, 1.0) for way in ways]
+    # One path in each direction: two other faults would look the same.
+    rivals = [path for way in ways for path in _paths(transfers, way) if _is_nearly_all(transfers, path, way)]
+    rivals = rivals if len(rivals) == len(ways) else []
+    return [
+        Finding(way, e, window, slower, hits, share, tuple(rivals)) for way, share in zip(ways, shares, strict=True)
+    ]
+
+
+def _is_nearly_all(transfers: pl.DataFrame, path: Component, nic: Component) -> bool:
+    own, of_nic = (int(transfers.filter(each.touches())["twin_busy"].sum()) for each in (path, nic))
+    return own >= NEARLY_ALL * of_nic
 
 
 def _same(one: Component, other: Component) -> bool:

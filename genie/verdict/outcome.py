@@ -58,7 +58,7 @@ def conclude(verdict: Verdict) -> Verdict:
 def _fleet_words(verdict: Verdict) -> str:
     """The words on the whole fleet, which deny no suspect and no known fault."""
     words = verdict.fleet.words
-    if verdict.suspects:
+    if verdict.suspects or verdict.slow:
         return words.replace(NO_SUSPECT, "").replace(UNEXPLAINED, "")
     return words.replace("no component", "no other component") if verdict.known else words
 

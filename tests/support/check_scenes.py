@@ -92,7 +92,7 @@ def seen(*, traced: bool = True) -> Observed:
         stations=list(range(HOSTS)),
         mtu_bytes=dict.fromkeys(range(HOSTS), 4096),
         probed=Probed(traces=traces),
-        rates=Rates(pairs=pairs, links=links),
+        rates=Rates(slow_share=0.85, pairs=pairs, links=links),
         incasts=[incast(receiver) for receiver in range(HOSTS)],
     )
 

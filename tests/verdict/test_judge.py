@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -14,9 +15,12 @@ from tables import run_of
 
 from genie.record import Run
 from genie.verdict import Options, Verdict, judge
+from genie.verdict.components import Attachment, Component
 from genie.verdict.decompose import IterationTotals
 from genie.verdict.judge import with_iterations
+from genie.verdict.links import KnownPaths
 from genie.verdict.model import FleetGate
+from genie.verdict.words import links_of
 
 HEAVY = Noise(message_cv=0.06, tail_chance=0.03, rank_bias=0.008, iteration_cv=0.05, episode_chance=0.1)
 
@@ -297,10 +301,16 @@ def test_counters_that_grew_amiss_are_noted() -> None:
 
 
 RING = ((0, 1), (1, 2), (2, 3), (3, 0))
+ALL_PAIRS = tuple(itertools.permutations(range(4), 2))
 
 
-def ring_of_four(world: str, slow: dict[tuple[int, int], float], answer_us: dict[tuple[int, int], float]) -> Run:
-    """Reduce-scatters over a ring of four ranks, in messages that wait for acknowledgements.
+def ring_of_four(
+    world: str,
+    slow: dict[tuple[int, int], float],
+    answer_us: dict[tuple[int, int], float],
+    pairs: tuple[tuple[int, int], ...] = RING,
+) -> Run:
+    """Reduce-scatters over a ring of four ranks, or other pairs of them, in messages that wait for acknowledgements.
 
     `slow`: times as long, by pair of ranks. `answer_us`: time of an acknowledgement of the pair's messages.
     """
@@ -308,7 +318,7 @@ def ring_of_four(world: str, slow: dict[tuple[int, int], float], answer_us: dict
     moved: list[dict[str, object]] = []
     for iteration, seq in ((i, c) for i in range(12) for c in range(8)):
         nodes += [{"rank": rank, "seq": seq, "iteration": iteration, "end_ns": 10**6 * (seq + 1)} for rank in range(4)]
-        for pair in RING:
+        for pair in pairs:
             jitter = 1 + (0.01 * ((7 * iteration + 3 * seq + 5 * pair[0]) % 11) / 11 if world == "live" else 0)
             busy_ns = int(276_000 * jitter * slow.get(pair, 1))
             last_ns = busy_ns - int(1000 * answer_us.get(pair, 0.5))
@@ -326,8 +336,10 @@ def test_in_a_ring_of_four_a_slow_nic_is_told_from_the_rank_before_it() -> None:
     (suspect,) = verdict.suspects
     assert (verdict.result, suspect.ranks, suspect.direction) == ("fail", [2], "egress")
     assert suspect.also[-2:] == ["the receiving side of rank 3 (rank3)", "the path from rank 2 to rank 3"]
+    assert "rank 1 to rank 2 is slow too, and acknowledgements took as long as its whole delay" in verdict.notes
     verdict = judge(ring_of_four("live", slow, {}), twin)
     assert [(each.ranks, each.direction) for each in verdict.suspects] == [([2], "both")]
+    assert verdict.suspects[0].also[-2:] == ["the path from rank 2 to rank 3", "the path from rank 1 to rank 2"]
 
 
 def test_two_of_four_slow_nics_are_neither_a_slow_fleet_nor_noise() -> None:
@@ -340,6 +352,34 @@ def test_two_of_four_slow_nics_are_neither_a_slow_fleet_nor_noise() -> None:
     )
     ranks = "rank 0, rank 2, rank 1, rank 3"
     assert verdict.action == f"Check the NICs and links of {ranks}, then run again with more --iterations."
+
+
+def test_in_a_slow_fleet_no_nic_is_accused_for_both_directions() -> None:
+    live = ring_of_four("live", {(0, 1): 1.85, (1, 2): 1.85, (2, 3): 1.85}, {})
+    verdict = judge(live, ring_of_four("twin", {}, {}))
+    assert verdict.suspects == []
+    assert verdict.summary.startswith("the whole fleet takes 1.86x")
+
+
+def test_a_nic_with_one_slow_path_each_way_is_not_accused_as_a_whole() -> None:
+    live = ring_of_four("live", {(1, 2): 1.85, (2, 3): 1.85}, {}, ALL_PAIRS)
+    verdict = judge(live, ring_of_four("twin", {}, {}, ALL_PAIRS))
+    assert [each.name for each in verdict.suspects if each.kind == "nic"] == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_noise_is_not_called_a_slow_nic(seed: int) -> None:
+    live, twin = run_pair(900 + seed, Noise(message_cv=0.4, tail_chance=0.05), ranks=4)
+    assert judge(live, twin).slow == ()
+
+
+def test_a_nic_that_receives_slowly_has_the_link_that_leads_to_it() -> None:
+    own = Attachment(1, "host1", "host1/nic0", "host1->leaf0", "leaf0", "gpu01")
+    nic = Component("nic", "ingress", (1,))
+    unknown = KnownPaths()
+    assert links_of(nic, "ingress", {1: own}, unknown) == ["leaf0->host1"]
+    assert links_of(nic, "egress", {1: own}, unknown) == ["host1->leaf0"]
+    assert links_of(nic, "both", {1: own}, unknown) == ["host1->leaf0", "leaf0->host1"]
 
 
 def test_most_of_a_fleet_is_a_slow_fleet() -> None:

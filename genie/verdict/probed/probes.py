@@ -350,6 +350,7 @@ def with_probed_nics(bounds: Bounds, probes: Probes, practical: float) -> Bounds
         upper,
         tuple(name for name in bounds.little if name not in passed),
         tuple(each for each in bounds.not_judged if each.name not in passed),
+        tuple(name for name in bounds.slow if name not in passed),
     )
 
 
