@@ -35,6 +35,7 @@ bool all_at_rest(Simulator& simulator, const roce::QueuePairConfig& config) {
   return true;
 }
 
+// Why it cannot stand for others, from what has happened so far.
 std::string refusal_of(Simulator& simulator) {
   if (simulator.is_failed()) return "it fails";
   Links& links = simulator.links();
@@ -44,11 +45,18 @@ std::string refusal_of(Simulator& simulator) {
   if (links.buffers().was_near()) return "a shared buffer is near a threshold";
   for (std::uint32_t link = 0; link < links.links(); ++link) {
     const LinkCounters counters = links.totals(link);
-    if (!links.is_empty(link) || links.has_drawn_mark(link) || counters.dropped > 0 || counters.marked > 0 ||
-        counters.trimmed > 0 || counters.pauses > 0 || counters.replays > 0)
+    if (links.has_drawn_mark(link) || counters.dropped > 0 || counters.marked > 0 || counters.trimmed > 0 ||
+        counters.pauses > 0 || counters.replays > 0)
       return "its links mark, pause or lose packets";
   }
   return "";
+}
+
+bool any_waiting(const Links& links) {
+  for (std::uint32_t link = 0; link < links.links(); ++link) {
+    if (!links.is_empty(link)) return true;
+  }
+  return false;
 }
 
 std::vector<TimePs> cable_rests_of(const Network& part, Simulator& simulator) {
@@ -125,8 +133,8 @@ void EpisodePlan::add_rank(std::int32_t host, const std::vector<Node>& nodes) {
 
 Episode play_apart(const Network& part, const roce::QueuePairConfig& config, const EpisodePlan& plan,
                    const InputServices& services) {
-  constexpr std::uint64_t kEvents = 1 << 20;
-  constexpr std::uint64_t kSeed = 1;  // nothing may be drawn
+  constexpr std::uint64_t kEvents = 1 << 16;  // between two looks whether it can stand for others
+  constexpr std::uint64_t kSeed = 1;          // nothing may be drawn
   std::vector<const RankPlan*> plans;
   for (const std::unique_ptr<RankPlan>& own : plan.ranks) plans.push_back(own.get());
   Simulator simulator(part, config, plan.shared, plans, plan.hosts, kSeed);
@@ -144,16 +152,16 @@ Episode play_apart(const Network& part, const roce::QueuePairConfig& config, con
     if (own.is_later) links.add_later_service(own.link, service);
     if (!own.is_later) links.set_service(own.link, service);
   }
-  while (recurrence.run(kEvents)) {
-  }
+  Episode episode;
+  while (episode.refusal.empty() && recurrence.run(kEvents)) episode.refusal = refusal_of(simulator);
   roce::QueuePairConfig paced = config;
   paced.pacing_unit = part.serialisation_unit;
   std::map<std::uint32_t, std::uint64_t> order_of;
-  Episode episode;
   episode.is_over = simulator.done();
   episode.last = simulator.now();
-  episode.refusal = refusal_of(simulator);
-  episode.is_at_rest = all_at_rest(simulator, paced);
+  if (episode.refusal.empty()) episode.refusal = refusal_of(simulator);
+  if (episode.refusal.empty() && any_waiting(links)) episode.refusal = "packets wait on its links";
+  episode.is_at_rest = episode.refusal.empty() && all_at_rest(simulator, paced);
   // All nodes have ended, so that nothing is under way.
   if (episode.refusal.empty() && episode.is_over && !episode.is_at_rest)
     episode.refusal = "it leaves queue pairs in another state";

@@ -10,7 +10,9 @@
 namespace genie::twin {
 namespace {
 
-constexpr std::uint64_t kEventsPerWord = 3;      // looks take about 2 % of the time
+constexpr std::uint64_t kEventsPerWord = 3;  // looks take about 2 % of the time
+// Looks since something was found, after which they may take half as much time, and at most how often.
+constexpr std::uint32_t kVainEach = 64, kVainDoublingsMost = 3;
 constexpr std::uint64_t kFirstCredit = 1 << 20;  // words
 // Cost of bringing all hosts to one instant, in words for each rank, and of a word of one rank's state.
 constexpr std::uint64_t kStopWordsPerRank = 256, kRankWordCost = 2;
@@ -115,7 +117,7 @@ void Recurrence::take_seen() {
   const std::vector<TimePs> seen = simulator_.hosts().ranks().take_seen();
   idle_events_ = seen.empty() ? idle_events_ + played : 0;
   for (const TimePs time : seen) finder_.add(time);
-  credit_ += played / kEventsPerWord;
+  credit_ += played / (kEventsPerWord << std::min(looks_in_vain_ / kVainEach, kVainDoublingsMost));
 }
 
 // Begins the searches that what has been seen gives reason for.
@@ -234,6 +236,7 @@ std::uint32_t Recurrence::times(Kind kind) const {
 
 void Recurrence::end(Search& search, bool is_found) {
   failures(search.kind) = is_found ? 0 : failures(search.kind) + 1;
+  if (is_found) looks_in_vain_ = 0;
   if (search.kind == Kind::kPackets) rhythm_.stop();
   search = {};
 }
@@ -327,6 +330,7 @@ bool Recurrence::compare_group(Search& search, TimePs now) {
     return more == 0 || compare_group(search, now);
   }
   ++search.looks;
+  ++looks_in_vain_;
   if (++search.all_looks > looks_most(search)) {
     end(search, false);
     return false;

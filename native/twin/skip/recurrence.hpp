@@ -147,6 +147,7 @@ class Recurrence {
   std::uint64_t rank_cost_ = 0;                 // of the latest look at some ranks, in words
   std::uint64_t state_words_ = 0;               // of the latest state
   std::array<std::uint32_t, 3> failures_ = {};  // of searches in a row, by kind
+  std::uint32_t looks_in_vain_ = 0;             // at some ranks, since something was found
   Search short_, long_;                         // of packets or rounds; of loops
   // By kind: the latest period that was seen and has led to a recurrence, and after how long all recurs.
   std::array<Known, 3> known_;
