@@ -46,7 +46,7 @@ def reach_note(rates: Rates, line_rate_bps: int) -> str:
     if usual == 0:
         return "rates were not judged: no flow between most hosts arrived in time"
     reached = f"hosts reach {usual / 1e6:,.0f} Mb/s of {format_rate(line_rate_bps)}"
-    return f"{reached}: rates were compared with what hosts reach, so that a faster link that is slow was not seen"
+    return f"{reached}: rates were compared with each other, and a link that is slow but faster than that was not seen"
 
 
 def _share(rate_bps: float, usual_bps: float) -> str:

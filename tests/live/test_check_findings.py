@@ -306,8 +306,8 @@ def test_below_the_line_rate_hosts_are_compared_with_each_other_and_a_note_says_
     assert scene.rates is not None
     assert reach_note(scene.rates, 100_000_000) == reach_note(scene.rates, 0) == ""
     assert reach_note(scene.rates, 25_000_000_000) == (
-        "hosts reach 97 Mb/s of 25Gb/s: rates were compared with what hosts reach, so that a faster link that is slow "
-        "was not seen"
+        "hosts reach 97 Mb/s of 25Gb/s: rates were compared with each other, and a link that is slow but faster than "
+        "that was not seen"
     )
     slowed(scene, 0.7, source=3)
     assert [kind for kind, _ in said(scene)] == ["rate"]
