@@ -34,11 +34,9 @@ def why_no_incast(settings: CheckSettings, seen: Observed) -> str:
         return "give --rate, or a fabric file, with the line rate that hosts have: an incast must fill a link"
     if len(seen.stations) < INCAST_MIN:
         return f"an incast takes {INCAST_MIN} hosts"
-    if seen.rates is not None:
-        best = {each.flow: each.rate_bps for each in seen.rates.pairs}
-        if not nears(best, settings.rate_bps):
-            line, reached = format_rate(settings.rate_bps), usual_rate(best)
-            return f"hosts reach {reached / 1e6:,.0f} Mb/s, and do not fill a link of {line}"
+    if seen.rates is not None and not nears(seen.rates.by_flow, settings.rate_bps):
+        line, reached = format_rate(settings.rate_bps), usual_rate(seen.rates.by_flow)
+        return f"hosts reach {reached / 1e6:,.0f} Mb/s, and do not fill a link of {line}"
     return ""
 
 

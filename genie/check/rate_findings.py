@@ -15,7 +15,7 @@ from genie.config.units import format_rate
 
 def rate_findings(rates: Rates, names: Names, is_excused: Callable[[Flow], bool] = lambda flow: False) -> Iterator[str]:
     """Yield findings about directions of hosts, slowest first, then about links between switches."""
-    best = {each.flow: each.rate_bps for each in rates.pairs}
+    best = rates.by_flow
     hosts, usual = host_rates(best), usual_rate(best)
     sound = [flow for flow in best if not is_excused(flow)]
     judged = {("from", flow.source) for flow in sound} | {("to", flow.target) for flow in sound}
@@ -39,7 +39,7 @@ def rate_findings(rates: Rates, names: Names, is_excused: Callable[[Flow], bool]
 
 def reach_note(rates: Rates, line_rate_bps: int) -> str:
     """Return a note where hosts do not come near the line rate, as slower links than that are then not seen."""
-    best = {each.flow: each.rate_bps for each in rates.pairs}
+    best = rates.by_flow
     usual = usual_rate(best)
     if not best or nears(best, line_rate_bps) or (usual > 0 and line_rate_bps == 0):
         return ""

@@ -136,6 +136,11 @@ class Rates(Struct, kw_only=True):
     pairs: list[Rated] = []  # over all paths at once
     links: list[LinkTest] = []
 
+    @property
+    def by_flow(self) -> dict[Flow, float]:
+        """Rates of the pairs, in b/s."""
+        return {each.flow: each.rate_bps for each in self.pairs}
+
 
 class Tally(Struct, frozen=True):
     """Packets sent on each path of a pair, and packets lost, by path."""

@@ -253,7 +253,7 @@ def fleet_gate(aligned: Aligned, part: Series, live: Run, options: Options) -> F
             f"half of the ranks or more take {times(slow_down)} {options.time_of}, or less: within {percent(tolerance)}"
         )
         return FleetGate("pass", slow_down, tolerance, words)
-    words = f"the whole fleet takes {times(slow_down)} {options.time_of}{NO_SUSPECT}"
+    words = f"more than half of the ranks take {times(slow_down)} {options.time_of}, or more{NO_SUSPECT}"
     late = live.timeline.filter(pl.col("kind").is_in(["comp", "mem"]) & (pl.col("iteration").is_in(aligned.iterations)))
     usual = float(late["overshoot_ns"].median() or 0) if late.height else 0.0  # type: ignore[arg-type]
     if usual > options.quiet_overshoot_ns:

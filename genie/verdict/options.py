@@ -19,7 +19,7 @@ class Options:
     # The smallest slow-down of a component that matters: a pass is below it, a fail above it.
     practical: float = 0.10
     # False discovery rate over all components that may be accused (e-BH). Where nothing is found, two further searches
-    # in small fleets have a half and a quarter of it.
+    # have a half and a quarter of it.
     false_discovery: float = 0.05
     # Limits of the whole fleet against the twin, for large and for small messages. Each is the twin's own promise (90th
     # percentile of 15 % from 64 KiB on, 40 % below) plus the practical size. The limit for large messages applies when

@@ -311,7 +311,7 @@ def test_below_the_line_rate_hosts_are_compared_with_each_other_and_a_note_says_
     )
     slowed(scene, 0.7, source=3)
     assert [kind for kind, _ in said(scene)] == ["rate"]
-    scene.rates.slow_share = slow_share_of({each.flow: each.rate_bps for each in scene.rates.pairs}, 25_000_000_000)
+    scene.rates.slow_share = slow_share_of(scene.rates.by_flow, 25_000_000_000)
     assert said(scene) == [], "processors differ so much"
     slowed(scene, 0.7, source=3)
     assert [kind for kind, _ in said(scene)] == ["rate"]

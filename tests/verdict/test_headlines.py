@@ -254,7 +254,7 @@ def test_what_to_do_names_the_option_that_makes_it_enough() -> None:
 def test_a_slow_fleet_denies_no_open_suspect_and_no_known_fault() -> None:
     alone = judge(*synthetic_runs.run_pair(1, Noise(), Fault(fleet=0.5)))
     found = judge(*link_runs.run_pair(8, {"leaf0->spine0": 0.4})).suspects[0]
-    fleet = "the whole fleet takes 2.00x the twin's time"
+    fleet = "more than half of the ranks take 2.00x the twin's time, or more"
     assert alone.line() == f"FAIL {fleet}; no component stands out; 8 of 8 NICs judged"
     first = found.evidence.split(";")[0]
     open_ = conclude(replace(alone, suspects=[replace(found, doubt="traffic of others crosses it")]))

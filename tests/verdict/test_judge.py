@@ -358,7 +358,7 @@ def test_in_a_slow_fleet_no_nic_is_accused_for_both_directions() -> None:
     live = ring_of_four("live", {(0, 1): 1.85, (1, 2): 1.85, (2, 3): 1.85}, {})
     verdict = judge(live, ring_of_four("twin", {}, {}))
     assert verdict.suspects == []
-    assert verdict.summary.startswith("the whole fleet takes 1.86x")
+    assert verdict.summary.startswith("more than half of the ranks take 1.86x the twin's time, or more")
 
 
 def test_a_nic_with_one_slow_path_each_way_is_not_accused_as_a_whole() -> None:
@@ -385,4 +385,6 @@ def test_a_nic_that_receives_slowly_has_the_link_that_leads_to_it() -> None:
 def test_most_of_a_fleet_is_a_slow_fleet() -> None:
     live = ring_of_four("live", dict.fromkeys(RING, 1.85), {})
     verdict = judge(live, ring_of_four("twin", {}, {}))
-    assert verdict.summary.startswith("the whole fleet takes 1.86x the twin's time; no component stands out")
+    assert verdict.summary.startswith(
+        "more than half of the ranks take 1.86x the twin's time, or more; no component stands out"
+    )
