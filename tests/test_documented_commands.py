@@ -1,14 +1,13 @@
 """Every fenced command of the documents runs as it is written, after those before it on its page.
 
 tests/test_docs.py runs the quick ones, tests/capture those that need PyTorch. One table says what stands behind a
-page's placeholders, another which commands cannot run here, and where something like them does.
+page's placeholders, another which commands need another machine, and the tests that run them there.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -33,15 +32,11 @@ from documents import FENCED, PAGES, ROOT, Command
 
 pytestmark = [pytest.mark.live, pytest.mark.extended, pytest.mark.timeout(900)]
 
-RDMA = "needs an RDMA device"
-SLURM = "needs a cluster with Slurm"
-LONG = "takes hours"
-# The words of a command that cannot run here: why, and the test that runs the same on one machine or on a smaller job.
-NOT_RUN = {
-    "srun --mpi=none genie run TRACE": (SLURM, "tests/hosts/test_real_slurm.py"),
-    "srun --mpi=none --distribution=block": (SLURM, "tests/hosts/test_real_slurm.py"),
-    "--transport verbs": (RDMA, "tests/rxe/test_verbs_validate.py"),
-    "genie sweep examples/suite.toml -o runs/suite$": (LONG, "this file, with --case"),
+# Words of a command that needs Slurm or an RDMA device: the test that runs it as it is written.
+ELSEWHERE = {
+    "srun --mpi=none genie run TRACE": "tests/hosts/test_real_slurm.py::test_the_line_of_srun",
+    "srun --mpi=none --distribution=block": "tests/hosts/test_real_slurm.py::test_the_batch_scripts_of_the_page",
+    "genie validate TRACE --transport verbs": "tests/rxe/test_verbs_validate.py::test_the_line_of_the_page",
 }
 
 EIGHT = of_text('[[host]]\nname = "localhost"\nranks = "0-7"\naddress = "10.0.0.{rank+1}"\n')
@@ -176,13 +171,12 @@ REPLACED = {
 }
 
 
-def reason(command: Command) -> str:
-    """The words in NOT_RUN that keep a command from running, or none."""
-    return next((words for words in NOT_RUN if re.search(words, command.line.partition(" #")[0].strip())), "")
+def runs_elsewhere(command: Command) -> bool:
+    return any(words in command.line for words in ELSEWHERE)
 
 
 def is_left_out(command: Command) -> bool:
-    return bool(reason(command)) or command in needs_pytorch(command.page)
+    return runs_elsewhere(command) or command in needs_pytorch(command.page)
 
 
 def name_of(page: Path) -> str:
@@ -202,12 +196,13 @@ def test_every_command_runs_somewhere() -> None:
         if (command.words, command.variables) not in run
         and not command.is_quick
         and command not in captured
-        and not reason(command)
+        and not runs_elsewhere(command)
     ]
     assert not missing, "\n".join(missing)
-    for words, (_, test) in NOT_RUN.items():
-        assert any(reason(command) == words for command in FENCED), f"no command has {words}"
-        assert test.startswith("this file") or (ROOT / test).is_file(), test
+    for words, test in ELSEWHERE.items():
+        assert any(words in command.line for command in FENCED), f"no command has {words}"
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text(), test
 
 
 def prepare(command: Command, at: Place, machine: Machine, done: set[str]) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documents import batch_scripts
+from documented_commands import small_cluster
+from documents import batch_scripts, line_with
+from live_runs import rings
 from real_slurm import NODES, Slurm, cluster
 
 from genie.workload.graph import Op
@@ -89,6 +91,31 @@ def test_the_batch_scripts_of_the_page(slurm: Slurm, tmp_path: Path, number: int
     assert ended["ExitCode"] == f"{RESULTS[result]}:0", log
     assert len(json.loads((tmp_path / "runs" / "checked" / "live" / "run.json").read_text())["hosts"]) == 4
     assert not (tools / "asked").exists()
+
+
+def test_the_line_of_srun(slurm_programs: None, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """`srun` as docs/validate-a-fabric.md has it, on machines with the names and addresses of hosts/slurm.toml."""
+    rings(tmp_path / "TRACE", 8, size_bytes=1 << 18)
+    (tmp_path / "hosts").symlink_to(ROOT / "hosts")
+    line = line_with("srun --mpi=none genie run TRACE")
+    assert line.startswith("MASTER_ADDR=gpu01 srun ")
+    (tmp_path / "job.sbatch").write_text(f"#!/bin/bash\n{line}\n")
+    with (
+        small_cluster(tmp_path) as machine,
+        cluster(tmp_path_factory.mktemp("named"), port=16837, nodes=("gpu01", "gpu02"), inside=machine.inside) as slurm,
+    ):
+        number = slurm.submit(
+            f"--output={tmp_path}/job.log", f"--chdir={tmp_path}", "--nodes=2", "--ntasks-per-node=4",
+            str(tmp_path / "job.sbatch"),
+            environment={"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        )  # fmt: skip
+        ended = slurm.until(number, ENDED)
+    log = (tmp_path / "job.log").read_text()
+    assert ended["ExitCode"] == "0:0", log
+    assert "8 ranks played" in log
+    run = json.loads((tmp_path / "runs" / "mine" / "run.json").read_text())
+    assert run["complete"] is True
+    assert len(run["hosts"]) == 8
 
 
 def test_a_cancelled_job_leaves_no_rank_and_no_verdict(slurm: Slurm, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from documents import line_with
 from live_runs import GENIE, rings
 from rxe.guest import SHARE
 from rxe.network import HOST, ipv4
@@ -164,6 +165,29 @@ def test_validate_one_softroce_and_one_verbs(validate: Validate) -> None:
     check(done, 2)
     assert done.live.info["settings"]["verbs"]["timeout"] == TIMEOUT
     assert all(len(path.split(",")) == 3 for path in done.live.transfers["path"].to_list())
+
+
+def test_the_line_of_the_page(rig: Rig, guest_environment: dict[str, str]) -> None:
+    """docs/on-the-wire.md: the command in two guests, the first with the name gpu01."""
+    assert rig.share
+    folder, there = rig.share / "page", f"{SHARE}/page"
+    rings(folder / "TRACE", 2, size_bytes=SIZE_BYTES)
+    (folder / "HOSTS.toml").write_text(hosts_file((1, 2)))
+    (folder / "FABRIC.toml").write_text(FABRIC.format(hosts=2))
+    line = line_with("genie validate TRACE --transport verbs")
+    assert line.startswith("RANK=0 WORLD_SIZE=2 MASTER_ADDR=gpu01 ")
+    lines = iter([line, line.replace("RANK=0", "RANK=1")])
+
+    def named(_: int) -> list[str]:
+        return ["sh", "-c", f"cd {there} && echo '{ipv4(1)} gpu01' >>/etc/hosts && {next(lines)}"]
+
+    ended = Ranks(rig, (1, 2), guest_environment, named, folder / "runs" / "pair").end()
+    done = Validation(ended.codes, ended.said, ended.out)
+    assert done.codes[0] in (0, 1, 4), done.said
+    assert done.codes[1] == 0, done.said
+    assert done.live.info["transport"] == "verbs"
+    assert done.live.info["complete"] is True
+    assert done.verdict["result"] in ("pass", "fail", "inconclusive")
 
 
 def test_a_trace_of_another_size_is_said_once(validate: Validate) -> None:

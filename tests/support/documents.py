@@ -142,6 +142,12 @@ def commands_in_tables(page: Path) -> Iterator[Command]:
 FENCED = [command for block in BLOCKS if block.language in ("sh", "bash", "text", "") for command in commands_of(block)]
 
 
+def line_with(words: str) -> str:
+    """Return the line of shell of the only fenced command that has these words."""
+    (line,) = [command.line for command in FENCED if words in command.line]
+    return line
+
+
 def runs_quickly(command: Command) -> bool:
     """Whether a command needs no other host, no root and little time."""
     words = command.words

@@ -1,6 +1,7 @@
 """A Slurm cluster of two nodes on this machine: real munged, slurmctld and slurmd, in a folder of their own.
 
-The nodes have loopback addresses as names, so that they need no name service. Everything ends with the context.
+By default the nodes have loopback addresses as names, so that they need no name service. Everything ends with the
+context.
 """
 
 from __future__ import annotations
@@ -47,26 +48,26 @@ PartitionName=main Nodes=ALL Default=YES State=UP
 class Slurm:
     """The cluster's commands."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, nodes: Sequence[str], inside: Sequence[str]) -> None:
+        self.folder, self.nodes, self.inside = folder, nodes, inside
         self.environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
 
     def call(self, *words: str) -> str:
         """Run one of Slurm's commands; return its output."""
-        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode != 0:
-            raise AssertionError(f"{' '.join(words)}: {done.stderr}")
-        return done.stdout
+        return self._output(words, {})
 
     def submit(self, *words: str, environment: dict[str, str] | None = None) -> int:
         """Submit a batch job; return its number."""
-        line = ["sbatch", "--parsable", *words]
+        return int(self._output(("sbatch", "--parsable", *words), environment or {}).split(";")[0])
+
+    def _output(self, words: Sequence[str], environment: dict[str, str]) -> str:
         done = subprocess.run(
-            line, env=self.environment | (environment or {}), capture_output=True, text=True, timeout=60, check=False
-        )
+            [*self.inside, *words], env=self.environment | environment, capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
         if done.returncode != 0:
-            raise AssertionError(f"{' '.join(line)}: {done.stderr}")
-        return int(done.stdout.split(";")[0])
+            raise AssertionError(f"{' '.join(words)}: {done.stderr}")
+        return done.stdout
 
     def job(self, number: int) -> dict[str, str]:
         """The fields of a job."""
@@ -88,23 +89,31 @@ class Slurm:
 
 
 @contextmanager
-def cluster(folder: Path, more: str = "", port: int = 16817) -> Iterator[Slurm]:
-    """Yield a running cluster. `more`: lines of slurm.conf. `port`: the controller's; the nodes have the next two."""
+def cluster(
+    folder: Path, more: str = "", port: int = 16817, nodes: Sequence[str] = NODES, inside: Sequence[str] = ()
+) -> Iterator[Slurm]:
+    """Yield a running cluster.
+
+    `more`: lines of slurm.conf. `port`: the controller's; the nodes have the next two. `nodes`: the names of two nodes.
+    `inside`: words before each command, which take it into a namespace.
+    """
     folder.chmod(0o755)
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
     (folder / "state").mkdir()
-    one, two = NODES
+    one, two = nodes
     text = CONF.format(folder=folder, more=more, one=one, two=two, port=port, port_one=port + 1, port_two=port + 2)
     (folder / "slurm.conf").write_text(text)
-    slurm = Slurm(folder)
+    slurm = Slurm(folder, nodes, inside)
     with ExitStack() as stack:
 
         def start(*words: str) -> None:
             """Start a program in the foreground, and end it with the context."""
             log = stack.enter_context((folder / f"{Path(words[0]).name}-{len(words)}.out").open("ab"))
-            running = subprocess.Popen(words, env=slurm.environment, stdout=log, stderr=log, start_new_session=True)
+            running = subprocess.Popen(
+                [*inside, *words], env=slurm.environment, stdout=log, stderr=log, start_new_session=True
+            )
             stack.callback(_end, running)
 
         paths = {name: str(folder / f"munge.{name}") for name in ("socket", "log", "seed", "pid")}
@@ -114,7 +123,7 @@ def cluster(folder: Path, more: str = "", port: int = 16817) -> Iterator[Slurm]:
         )  # fmt: skip
         _wait(lambda: Path(paths["socket"]).exists(), slurm)
         start("slurmctld", "-D", "-f", str(folder / "slurm.conf"))
-        for node in NODES:
+        for node in nodes:
             start("slurmd", "-D", "-f", str(folder / "slurm.conf"), "-N", node)
         _wait(lambda: _are_idle(slurm), slurm)
         try:
@@ -128,7 +137,7 @@ def cluster(folder: Path, more: str = "", port: int = 16817) -> Iterator[Slurm]:
 def _are_idle(slurm: Slurm) -> bool:
     with suppress(AssertionError):
         states = re.findall(r"State=(\S+)", slurm.call("scontrol", "show", "nodes"))
-        return states == ["IDLE"] * len(NODES)
+        return states == ["IDLE"] * len(slurm.nodes)
     return False
 
 
