@@ -70,11 +70,15 @@ std::int64_t ControlTape::repeats(TimePs from, TimePs to, std::int64_t most) con
   const Period period(*this, from, to);
   if (period.entries().empty()) return most;
   const std::unique_ptr<Controller> controller = controller_.clone();
+  const ControlLimits at_end = ControlLimits::of(*controller, bounds_);
   for (std::int64_t done = 0; done < most; ++done) {
     for (const Entry& entry : period.entries()) {
+      if (!ControlLimits::of(*controller, bounds_)
+               .lets_pass_as(entry.limits, entry.in_flight(bounds_.mtu_bytes)))
+        return done;
       controller->acknowledged(period.news(entry, done + 1));
-      if (ControlLimits::of(*controller, bounds_) != entry.limits) return done;
     }
+    if (!ControlLimits::of(*controller, bounds_).lets_pass_as(at_end, in_flight_)) return done;
   }
   return most;
 }
@@ -92,8 +96,8 @@ void ControlTape::replay(TimePs from, TimePs to, std::int64_t periods) {
   for (std::int64_t done = 0; done < periods; ++done) {
     for (const Entry& entry : again) {
       const Acknowledgement news = period.news(entry, done + 1);
+      if (done >= periods - kept) keep({news, ControlLimits::of(controller_, bounds_)});
       controller_.acknowledged(news);
-      if (done >= periods - kept) keep({news, entry.limits});
     }
   }
 }

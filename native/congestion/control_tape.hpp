@@ -1,6 +1,6 @@
-// Acknowledgements that a controller has taken, and its limits after each. A state that recurs brings the
+// Acknowledgements that a controller has taken, and its limits before each. A state that recurs brings the
 // same ones again. The controller takes them once more for each period that is skipped, as long as its limits
-// stay the same.
+// let the same packets through.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -36,6 +36,14 @@ struct ControlWindow {
 struct ControlLimits {
   ControlWindow window;
   std::int64_t rate_bps = 0;  // of packets; 0: they are not paced
+
+  // True where a sender that has had at most so many packets under way would not have noticed the other. A
+  // window that was not reached closes for neither.
+  bool lets_pass_as(const ControlLimits& other, std::uint64_t packets) const {
+    if (window.packets != other.window.packets && std::min(window.packets, other.window.packets) <= packets)
+      return false;
+    return window.ack_every_packets == other.window.ack_every_packets && rate_bps == other.rate_bps;
+  }
   friend bool operator==(const ControlLimits&, const ControlLimits&) = default;
 
   static ControlLimits of(const Controller& controller, const ControlBounds& bounds) {
@@ -50,8 +58,11 @@ class ControlTape final : public Fold::Replayed {
   ControlTape(Controller& controller, const ControlBounds& bounds)
       : controller_(controller), bounds_(bounds) {}
 
+  // Before the controller takes it.
   void add(const Acknowledgement& news);
 
+  // Packets that are under way where a state is observed.
+  void set_in_flight(std::uint32_t packets) { in_flight_ = packets; }
   void observed(TimePs now) override;
   void fold(Fold& fold) override;
   std::int64_t repeats(TimePs from, TimePs to, std::int64_t most) const override;
@@ -60,7 +71,12 @@ class ControlTape final : public Fold::Replayed {
  private:
   struct Entry {
     Acknowledgement news;
-    ControlLimits limits;  // after it
+    ControlLimits limits;  // before it
+
+    // Packets under way before it, the most since the acknowledgement before.
+    std::uint64_t in_flight(std::uint32_t mtu_bytes) const {
+      return news.sent - news.acknowledged + static_cast<std::uint64_t>(news.bytes) / mtu_bytes;
+    }
   };
   class Period;
 
@@ -68,7 +84,8 @@ class ControlTape final : public Fold::Replayed {
 
   Controller& controller_;
   ControlBounds bounds_;
-  TimePs from_ = kNever;       // all from it on are there; kNever: none is kept
+  TimePs from_ = kNever;  // all from it on are there; kNever: none is kept
+  std::uint32_t in_flight_ = 0;
   std::uint32_t dropped_ = 0;  // times that the older half went, since a state was observed
   std::vector<Entry> entries_;
 };

@@ -72,6 +72,8 @@ class Connection {
     spread_.arrived(queue_pair, part, deliver);
   }
 
+  void fold_base(Fold& fold) { spread_.fold_base(fold); }
+  Fold::Handles& parts() { return spread_.parts(); }
   void fold(Fold& fold) { spread_.fold(fold); }
 
  private:

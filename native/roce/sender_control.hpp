@@ -97,9 +97,9 @@ class SenderControl {
     if (const TimePs sent = sent_at_ == nullptr ? kUnknown : sent_at_[psn & sent_mask_];
         tells_round_trip && packets > 0 && sent != kUnknown)
       news.round_trip = now - sent;
-    controller_->acknowledged(news);
     if (tape_ != nullptr) [[unlikely]]
       tape_->add(news);
+    controller_->acknowledged(news);
     follow();
     if (!paced_ || wire_bytes_ == 0 || !controller_->moves_waiting()) return;
     // The last packet that was paced takes its time at the new rate, also where the window has held the next
@@ -111,16 +111,19 @@ class SenderControl {
 
   // `unacked`: the oldest PSN that is not acknowledged; so many packets from it on are under way.
   void fold(Fold& fold, const Fold::Base& unacked, std::uint32_t in_flight) {
-    fold.exact(rate_bps_, wire_bytes_, window_packets_, ack_every_packets_, paced_);
+    fold.exact(rate_bps_, wire_bytes_, ack_every_packets_, paced_);
     fold.not_before(data_from_, gap());
     const Fold::Base acknowledged = fold.packets(acknowledged_, Fold::Way::kSent);
     if (controller_ != nullptr && controller_->is_replayed() && fold.replays()) {
       if (tape_ == nullptr) tape_ = std::make_unique<congestion::ControlTape>(*controller_, bounds());
-      const congestion::ControlLimits limits = congestion::ControlLimits::of(*controller_, bounds());
-      fold.exact(limits.window.packets, limits.window.ack_every_packets, limits.rate_bps);
+      // The tape compares windows.
+      fold.exact(congestion::ControlLimits::of(*controller_, bounds()).rate_bps);
+      tape_->set_in_flight(in_flight);
       fold.replayed(*tape_);
-    } else if (controller_ != nullptr) {
-      controller_->fold(fold, acknowledged);
+      follow();
+    } else {
+      fold.exact(window_packets_);
+      if (controller_ != nullptr) controller_->fold(fold, acknowledged);
     }
     if (sent_at_ == nullptr) return;
     std::vector<TimePs> under_way(in_flight);

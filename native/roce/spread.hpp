@@ -12,6 +12,7 @@
 #include <deque>
 #include <vector>
 
+#include "core/clear_to_send.hpp"
 #include "core/fold.hpp"
 #include "core/time.hpp"
 
@@ -57,11 +58,12 @@ class Spread {
   };
   Sent sent(std::uint64_t handle, std::uint32_t retransmits) {
     if (!parted()) return {true, handle, retransmits};
-    Whole& whole = wholes_[static_cast<std::size_t>(handle)];
+    Whole& whole = wholes_[static_cast<std::size_t>(handle - first_whole_)];
     whole.retransmits += retransmits;
     if (--whole.left > 0) return {};
-    free_.push_back(handle);
-    return {true, whole.handle, whole.retransmits};
+    const Sent all{true, whole.handle, whole.retransmits};
+    for (; !wholes_.empty() && wholes_.front().left == 0; ++first_whole_) wholes_.pop_front();
+    return all;
   }
 
   // deliver(arrival) for each message that is complete and in its turn.
@@ -81,6 +83,10 @@ class Spread {
       deliver(message);
     }
   }
+  // Before the queue pairs of the connection, whose handles are relative to it.
+  void fold_base(Fold& fold) { parts_.base = fold.base(first_whole_); }
+  // Of the parts that queue pairs have: numbers of their messages.
+  Fold::Handles& parts() { return parts_; }
   void fold(Fold& fold) {
     fold.exact(next_out_, next_in_);
     for (std::deque<Arrival>& parts : waiting_) {
@@ -91,7 +97,7 @@ class Spread {
         fold.latest(part.time);
       }
     }
-    for (const std::uint64_t place : free_) fold.exact(place);
+    fold.exact(wholes_.size());
     for (Whole& whole : wholes_) {
       fold.exact(whole.left);
       if (whole.left == 0) continue;
@@ -105,6 +111,17 @@ class Spread {
     std::uint64_t handle = 0;
     std::uint32_t left = 0, retransmits = 0;
   };
+  class Parts final : public Fold::Handles {
+   public:
+    std::uint64_t relative(std::uint64_t handle) override {
+      return handle == kCreditHandle ? handle : handle - base.before;
+    }
+    std::uint64_t moved(std::uint64_t handle) const override {
+      return handle == kCreditHandle ? handle : handle - base.before + base.after;
+    }
+
+    Fold::Base base{};
+  };
 
   bool parted() const { return config_.split && config_.queue_pairs > 1; }
 
@@ -115,15 +132,8 @@ class Spread {
   }
 
   std::uint64_t open_whole(std::uint64_t handle) {
-    std::uint64_t place = wholes_.size();
-    if (free_.empty()) {
-      wholes_.emplace_back();
-    } else {
-      place = free_.back();
-      free_.pop_back();
-    }
-    wholes_[static_cast<std::size_t>(place)] = {handle, config_.queue_pairs, 0};
-    return place;
+    wholes_.push_back({handle, config_.queue_pairs, 0});
+    return first_whole_ + wholes_.size() - 1;
   }
 
   Arrival take_parts() {
@@ -142,8 +152,10 @@ class Spread {
   SpreadConfig config_;
   std::uint32_t next_out_ = 0, next_in_ = 0;
   std::vector<std::deque<Arrival>> waiting_;  // by queue pair, in the order of its messages
-  std::vector<Whole> wholes_;
-  std::vector<std::uint64_t> free_;
+  // Messages that are not over, in the order in which they were sent, and the number of the first.
+  std::deque<Whole> wholes_;
+  std::uint64_t first_whole_ = 0;
+  Parts parts_;
 };
 
 }  // namespace genie::roce

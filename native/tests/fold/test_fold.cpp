@@ -271,38 +271,50 @@ bool check_long_message(const Case& each) {
   return true;
 }
 
-// An acknowledgement at the very time of a look belongs to the period that begins there.
-void check_tape(const Case& each) {
+// An acknowledgement at the very time of a look belongs to the period that begins there. A window that moves
+// ends the periods only where so many packets under way reach it.
+void check_tape(const Case& each, std::uint64_t under_way) {
   const congestion::Config& config = each.config.congestion;
   const std::unique_ptr<congestion::Controller> played = congestion::make_controller(config, 4096),
                                                 jumped = congestion::make_controller(config, 4096);
   if (played == nullptr || !played->is_replayed()) return;
   constexpr TimePs kBegin = 100 * kPsPerUs, kPeriod = 4 * kPsPerUs;
-  congestion::ControlTape tape(*jumped, {4096, 1 << 20, 16});
+  constexpr congestion::ControlBounds kBounds{4096, 1 << 20, 1};
+  congestion::ControlTape tape(*jumped, kBounds);
   tape.observed(kBegin);
   std::uint64_t acknowledged = 0;
   const auto news = [&](TimePs now) {
-    acknowledged += 16;
+    ++acknowledged;
     return congestion::Acknowledgement{.now = now,
                                        .round_trip = 3 * kPsPerUs,
-                                       .bytes = 16 * 4096,
-                                       .flight_bytes = 16 * 4096,
+                                       .bytes = 4096,
+                                       .flight_bytes = static_cast<std::int64_t>(under_way) * 4096,
                                        .acknowledged = acknowledged,
-                                       .sent = acknowledged + 16};
+                                       .sent = acknowledged + under_way};
   };
   constexpr int kPeriods = 10;
+  bool moves = false, is_reached = false;
+  const auto window = [&] { return congestion::ControlWindow::of(*played, kBounds).packets; };
   for (int period = 0; period <= kPeriods; ++period) {
     for (const TimePs after : {TimePs{0}, kPeriod / 3}) {
       const congestion::Acknowledgement given = news(kBegin + period * kPeriod + after);
+      const std::uint32_t before = window();
+      is_reached |= before <= under_way + 1;
       played->acknowledged(given);
+      moves |= window() != before;
       if (period > 0) continue;
-      jumped->acknowledged(given);
       tape.add(given);
+      jumped->acknowledged(given);
     }
   }
   const TimePs end = kBegin + kPeriod;
+  tape.set_in_flight(static_cast<std::uint32_t>(under_way));
   const std::int64_t periods = tape.repeats(kBegin, end, kPeriods);
-  if (periods < kPeriods) return;  // its limits move
+  if (periods < kPeriods) {  // its limits move
+    CHECK_IN(is_reached || played->paced(), each.name + ", a tape with a window that is not reached");
+    return;
+  }
+  CHECK_IN(!moves || !is_reached, each.name + ", a tape with a window that is reached");
   tape.replay(kBegin, end, kPeriods);
   Observe one(end), other(end);
   played->fold(one, {});
@@ -349,7 +361,7 @@ int main() {
     caught.fields += found.fields;
     caught.replays += found.replays;
     check_words(each);
-    check_tape(each);
+    for (const std::uint64_t under_way : {1u, 4096u}) check_tape(each, under_way);
   }
   CHECK(jumped >= 3 * all.size() * 3 / 4);
   CHECK(caught.fields > 20 * all.size());

@@ -110,8 +110,8 @@ std::vector<std::uint32_t> QueuePairs::routes_of(std::uint32_t id) const {
   return routes;
 }
 
-void QueuePairs::set_part_handles(Fold& fold, std::uint32_t id, RankDriver& ranks) const {
-  if (spread_.split && spread_.queue_pairs > 1) return fold.set_handles(nullptr);
+void QueuePairs::set_part_handles(Fold& fold, std::uint32_t id, RankDriver& ranks) {
+  if (are_parted()) return fold.set_handles(&connection_of(queue_pairs_[id]).parts());
   ranks.set_handles(fold, queue_pairs_[id].rank);
 }
 
@@ -119,6 +119,7 @@ void QueuePairs::fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBas
   HostQueuePair& own = queue_pairs_[id];
   fold.at_queue_pair(id, own.peer);
   fold.exact(own.route, own.nic, own.telemetry);
+  if (own.number == 0 && are_parted()) connection_of(own).fold_base(fold);
   set_part_handles(fold, id, ranks);
   const roce::QueuePair::Bases found = own.queue_pair.fold(fold);
   PacketBases::Bases& at_own = bases.of(id);

@@ -84,12 +84,14 @@ class QueuePairs {
   void fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBases& bases);
   // Handles that follow are those of what its connection gives to a queue pair: parts of messages have
   // handles of their connection.
-  void set_part_handles(Fold& fold, std::uint32_t id, RankDriver& ranks) const;
+  void set_part_handles(Fold& fold, std::uint32_t id, RankDriver& ranks);
   // The rate at which congestion control lets a pair's queue pairs send together, at most that of their
   // ports. `first`: of the pair.
   std::int64_t allowed_bps(std::uint32_t first, const Nics& nics, const Links& links, TimePs now) const;
 
  private:
+  // Each message goes in parts, one on each queue pair.
+  bool are_parted() const { return spread_.split && spread_.queue_pairs > 1; }
   static std::uint64_t key_of(std::int32_t rank, std::int32_t peer) {
     return pair_key(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(peer));
   }
