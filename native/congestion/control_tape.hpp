@@ -21,7 +21,6 @@ struct ControlBounds {
 struct ControlWindow {
   std::uint32_t packets = 0;            // at most
   std::uint32_t ack_every_packets = 0;  // an acknowledgement is asked for so often
-  friend bool operator==(const ControlWindow&, const ControlWindow&) = default;
 
   static ControlWindow of(const Controller& controller, const ControlBounds& bounds) {
     const std::int64_t window_bytes = controller.window_bytes();
@@ -37,14 +36,13 @@ struct ControlLimits {
   ControlWindow window;
   std::int64_t rate_bps = 0;  // of packets; 0: they are not paced
 
-  // True where a sender that has had at most so many packets under way would not have noticed the other. A
-  // window that was not reached closes for neither.
+  // True if a sender with at most so many packets under way does the same at both limits. A window that is
+  // not reached holds back no packet.
   bool lets_pass_as(const ControlLimits& other, std::uint64_t packets) const {
     if (window.packets != other.window.packets && std::min(window.packets, other.window.packets) <= packets)
       return false;
     return window.ack_every_packets == other.window.ack_every_packets && rate_bps == other.rate_bps;
   }
-  friend bool operator==(const ControlLimits&, const ControlLimits&) = default;
 
   static ControlLimits of(const Controller& controller, const ControlBounds& bounds) {
     return {.window = ControlWindow::of(controller, bounds),
@@ -61,7 +59,7 @@ class ControlTape final : public Fold::Replayed {
   // Before the controller takes it.
   void add(const Acknowledgement& news);
 
-  // Packets that are under way where a state is observed.
+  // Packets that are under way at the latest look, which `repeats` begins from.
   void set_in_flight(std::uint32_t packets) { in_flight_ = packets; }
   void observed(TimePs now) override;
   void fold(Fold& fold) override;

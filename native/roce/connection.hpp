@@ -73,7 +73,7 @@ class Connection {
   }
 
   void fold_base(Fold& fold) { spread_.fold_base(fold); }
-  Fold::Handles& parts() { return spread_.parts(); }
+  Fold::Handles& part_handles() { return spread_.part_handles(); }
   void fold(Fold& fold) { spread_.fold(fold); }
 
  private:

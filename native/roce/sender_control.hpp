@@ -120,7 +120,7 @@ class SenderControl {
       fold.exact(congestion::ControlLimits::of(*controller_, bounds()).rate_bps);
       tape_->set_in_flight(in_flight);
       fold.replayed(*tape_);
-      follow();
+      follow();  // a replay moves the window
     } else {
       fold.exact(window_packets_);
       if (controller_ != nullptr) controller_->fold(fold, acknowledged);

@@ -62,7 +62,10 @@ class Spread {
     whole.retransmits += retransmits;
     if (--whole.left > 0) return {};
     const Sent all{true, whole.handle, whole.retransmits};
-    for (; !wholes_.empty() && wholes_.front().left == 0; ++first_whole_) wholes_.pop_front();
+    while (!wholes_.empty() && wholes_.front().left == 0) {
+      wholes_.pop_front();
+      ++first_whole_;
+    }
     return all;
   }
 
@@ -84,9 +87,9 @@ class Spread {
     }
   }
   // Before the queue pairs of the connection, whose handles are relative to it.
-  void fold_base(Fold& fold) { parts_.base = fold.base(first_whole_); }
-  // Of the parts that queue pairs have: numbers of their messages.
-  Fold::Handles& parts() { return parts_; }
+  void fold_base(Fold& fold) { part_handles_.base = fold.base(first_whole_); }
+  // A part has the number of its message as its handle.
+  Fold::Handles& part_handles() { return part_handles_; }
   void fold(Fold& fold) {
     fold.exact(next_out_, next_in_);
     for (std::deque<Arrival>& parts : waiting_) {
@@ -111,7 +114,7 @@ class Spread {
     std::uint64_t handle = 0;
     std::uint32_t left = 0, retransmits = 0;
   };
-  class Parts final : public Fold::Handles {
+  class PartHandles final : public Fold::Handles {
    public:
     std::uint64_t relative(std::uint64_t handle) override {
       return handle == kCreditHandle ? handle : handle - base.before;
@@ -155,7 +158,7 @@ class Spread {
   // Messages that are not over, in the order in which they were sent, and the number of the first.
   std::deque<Whole> wholes_;
   std::uint64_t first_whole_ = 0;
-  Parts parts_;
+  PartHandles part_handles_;
 };
 
 }  // namespace genie::roce

@@ -81,6 +81,14 @@ def test_loops_recur_across_skipped_rounds_where_controls_remember() -> None:
     assert skipped.skipped > 0.5 * skipped.packets
 
 
+@pytest.mark.parametrize("seed", [30, 21], ids=["messages in parts", "windows that nothing reaches"])
+def test_what_moves_without_an_effect_is_no_other_state(seed: int) -> None:
+    case = draw_case(seed, 4)
+    played, skipped = play(case, skips=False), play(case, skips=True)
+    assert not first_difference(played, skipped)
+    assert skipped.skipped > 0.5 * skipped.packets
+
+
 def test_links_without_a_limit_have_no_period_of_zero() -> None:
     fabric = Fabric(topology=SingleSwitch(hosts=6), link=Link(Rate(0), Duration(500_000)))
     case = SkipCase("unlimited", fabric, collective(Op.BROADCAST, 6, 64 * MIB), Lowering(), 1, ())

@@ -272,8 +272,9 @@ bool check_long_message(const Case& each) {
 }
 
 // An acknowledgement at the very time of a look belongs to the period that begins there. A window that moves
-// ends the periods only where so many packets under way reach it.
-void check_tape(const Case& each, std::uint64_t under_way) {
+// ends the periods only where packets under way reach it: `under_way` after each acknowledgement, and
+// `at_end` where the period ends.
+void check_tape(const Case& each, std::uint64_t under_way, std::uint32_t at_end) {
   const congestion::Config& config = each.config.congestion;
   const std::unique_ptr<congestion::Controller> played = congestion::make_controller(config, 4096),
                                                 jumped = congestion::make_controller(config, 4096);
@@ -301,6 +302,7 @@ void check_tape(const Case& each, std::uint64_t under_way) {
       const std::uint32_t before = window();
       is_reached |= before <= under_way + 1;
       played->acknowledged(given);
+      is_reached |= after > 0 && window() <= at_end;
       moves |= window() != before;
       if (period > 0) continue;
       tape.add(given);
@@ -308,7 +310,7 @@ void check_tape(const Case& each, std::uint64_t under_way) {
     }
   }
   const TimePs end = kBegin + kPeriod;
-  tape.set_in_flight(static_cast<std::uint32_t>(under_way));
+  tape.set_in_flight(at_end);
   const std::int64_t periods = tape.repeats(kBegin, end, kPeriods);
   if (periods < kPeriods) {  // its limits move
     CHECK_IN(is_reached || played->paced(), each.name + ", a tape with a window that is not reached");
@@ -361,7 +363,10 @@ int main() {
     caught.fields += found.fields;
     caught.replays += found.replays;
     check_words(each);
-    for (const std::uint64_t under_way : {1u, 4096u}) check_tape(each, under_way);
+    for (std::uint32_t under_way = 1; under_way <= 64; ++under_way) {
+      check_tape(each, under_way, under_way);
+      check_tape(each, 1, under_way);
+    }
   }
   CHECK(jumped >= 3 * all.size() * 3 / 4);
   CHECK(caught.fields > 20 * all.size());

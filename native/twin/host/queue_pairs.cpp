@@ -111,7 +111,7 @@ std::vector<std::uint32_t> QueuePairs::routes_of(std::uint32_t id) const {
 }
 
 void QueuePairs::set_part_handles(Fold& fold, std::uint32_t id, RankDriver& ranks) {
-  if (are_parted()) return fold.set_handles(&connection_of(queue_pairs_[id]).parts());
+  if (are_parted()) return fold.set_handles(&connection_of(queue_pairs_[id]).part_handles());
   ranks.set_handles(fold, queue_pairs_[id].rank);
 }
 
