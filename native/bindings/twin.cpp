@@ -200,6 +200,7 @@ void register_twin(nb::module_& m) {
            "Links that are down on the paths of queue pairs that gave up.")
       .def_prop_ro("done", &Simulator::done)
       .def_prop_ro("now_ps", &Simulator::now)
+      .def_prop_ro("threads", &Simulator::threads)
       .def_prop_ro("events", &Simulator::events)
       .def_prop_ro("data_packets", &Simulator::data_packets)
       .def_prop_ro("dropped", &Simulator::dropped);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from genie.config.units import Duration, format_duration
 from simtwin.play.series import NEVER_PS, Series
 
-EVENTS_PER_CALL = 200_000  # between two calls of the watch
+EVENTS_PER_CALL = 200_000  # between two calls of the watch, at the most
+EVENTS_LEAST = 1_000
+SLOW_S = 1.0  # of a call: the next has fewer events, so that a stop is heard soon
 
 # A simulator has start(), run(events) → whether anything is left, now_ps, events, and share_done where it is known. A
 # simulator that can pause at a time has run(events, until_ps) → whether anything is left before that time. It also has
@@ -72,6 +75,8 @@ class Watch:
         next_ps = NEVER_PS if series is None else series.interval_ps
         limit_ps = self.stop_after_ps or NEVER_PS
         why, is_told = "", False
+        # On a busy machine threads wait for each other: how long a call takes is found from few events on.
+        events = EVENTS_LEAST if getattr(simulator, "threads", 1) > 1 else EVENTS_PER_CALL
 
         def share() -> float | None:
             done = share_done(simulator)
@@ -86,7 +91,9 @@ class Watch:
                 # Go on until all threads have reached one time.
                 limit_ps = min(limit_ps, max(_whole_ns(simulator.now_ps), sampled_ps))
             until_ps = min(next_ps, limit_ps)
-            more = (run or simulator.run)(EVENTS_PER_CALL, *([] if until_ps == NEVER_PS else [until_ps]))
+            began = time.monotonic()
+            more = (run or simulator.run)(events, *([] if until_ps == NEVER_PS else [until_ps]))
+            events = next_events(events, time.monotonic() - began)
             if self.progress is not None:
                 self.progress(simulator, place, iterations)
             is_over = not more and (until_ps == NEVER_PS or simulator.over)
@@ -104,8 +111,15 @@ class Watch:
                     series.take(simulator, iteration)
                 if is_over:
                     return None
-                time = format_duration(Duration(self.stop_after_ps or 0))
-                return Stopped(iteration, limit_ps, why or f"told to stop after {time}")
+                after = format_duration(Duration(self.stop_after_ps or 0))
+                return Stopped(iteration, limit_ps, why or f"told to stop after {after}")
+
+
+def next_events(events: int, took_s: float) -> int:
+    """Return the events of the next call, after one of so many. Threads wait long for each other on a busy machine."""
+    if took_s > SLOW_S:
+        return max(EVENTS_LEAST, events // 4)
+    return min(EVENTS_PER_CALL, 2 * events) if took_s < SLOW_S / 8 else events
 
 
 def share_done(simulator: Simulator) -> float | None:

@@ -17,6 +17,7 @@ from genie.workload.synthetic import collective
 from simtwin.fabric.schema import Downlink, Fabric, FatTree, LeafSpine, Link, Retry, SingleSwitch
 from simtwin.fabric.topology import build_network
 from simtwin.play.twin import Twin
+from simtwin.play.watching import EVENTS_LEAST, Watch, next_events
 
 KIB, MIB, GBPS, US = 1 << 10, 1 << 20, 10**9, 10**6
 
@@ -90,3 +91,24 @@ def test_a_twin_plays_on_as_many_threads_as_it_is_told() -> None:
     assert results[0].timeline.equals(results[1].timeline)
     assert results[0].transfers.equals(results[1].transfers)
     assert results[0].counters["links"] == results[1].counters["links"]
+
+
+def test_calls_that_take_long_have_fewer_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads wait long for each other on a busy machine; a stop is heard between two calls."""
+    clock_s, calls = [0.0], list[int]()
+
+    class Slow:
+        now_ps, done, over, threads = 0, True, True, 2
+
+        def start(self) -> None:
+            pass
+
+        def run(self, events: int) -> bool:
+            calls.append(events)
+            clock_s[0] += events / (1_000 if 3 < len(calls) < 6 else 100_000_000)
+            return len(calls) < 8
+
+    monkeypatch.setattr("simtwin.play.watching.time.monotonic", lambda: clock_s[0])
+    assert Watch().play(Slow(), 0) is None
+    assert calls == [1_000, 2_000, 4_000, 8_000, 2_000, 1_000, 2_000, 4_000]
+    assert next_events(2_000, 5.0) == EVENTS_LEAST
