@@ -21,6 +21,9 @@ namespace genie::roce {
 struct SpreadConfig {
   std::uint32_t queue_pairs = 1;
   bool split = false;
+
+  // Each message goes in parts, one on each queue pair.
+  bool is_parted() const { return split && queue_pairs > 1; }
 };
 
 class Spread {
@@ -57,7 +60,7 @@ class Spread {
     std::uint32_t retransmits = 0;
   };
   Sent sent(std::uint64_t handle, std::uint32_t retransmits) {
-    if (!parted()) return {true, handle, retransmits};
+    if (!config_.is_parted()) return {true, handle, retransmits};
     Whole& whole = wholes_[static_cast<std::size_t>(handle - first_whole_)];
     whole.retransmits += retransmits;
     if (--whole.left > 0) return {};
@@ -125,8 +128,6 @@ class Spread {
 
     Fold::Base base{};
   };
-
-  bool parted() const { return config_.split && config_.queue_pairs > 1; }
 
   std::uint32_t turn(std::uint32_t& next) const {
     const std::uint32_t now = next;

@@ -11,7 +11,7 @@ from genie.config.units import Duration, format_duration
 from simtwin.play.series import NEVER_PS, Series
 
 EVENTS_PER_CALL = 200_000  # between two calls of the watch, at the most
-EVENTS_LEAST = 1_000
+EVENTS_LEAST = 1_000  # with several threads
 SLOW_S = 1.0  # of a call: the next has fewer events, so that a stop is heard soon
 
 # A simulator has start(), run(events) → whether anything is left, now_ps, events, and share_done where it is known. A
@@ -75,8 +75,10 @@ class Watch:
         next_ps = NEVER_PS if series is None else series.interval_ps
         limit_ps = self.stop_after_ps or NEVER_PS
         why, is_told = "", False
-        # On a busy machine threads wait for each other: how long a call takes is found from few events on.
-        events = EVENTS_LEAST if getattr(simulator, "threads", 1) > 1 else EVENTS_PER_CALL
+        # On a busy machine threads wait for each other: how long a call takes is found from few events on. One thread
+        # has the same calls in each run, so that the same is skipped.
+        has_threads = getattr(simulator, "threads", 1) > 1
+        events = EVENTS_LEAST if has_threads else EVENTS_PER_CALL
 
         def share() -> float | None:
             done = share_done(simulator)
@@ -93,7 +95,8 @@ class Watch:
             until_ps = min(next_ps, limit_ps)
             began = time.monotonic()
             more = (run or simulator.run)(events, *([] if until_ps == NEVER_PS else [until_ps]))
-            events = next_events(events, time.monotonic() - began)
+            if has_threads:
+                events = next_events(events, time.monotonic() - began)
             if self.progress is not None:
                 self.progress(simulator, place, iterations)
             is_over = not more and (until_ps == NEVER_PS or simulator.over)

@@ -111,7 +111,7 @@ std::vector<std::uint32_t> QueuePairs::routes_of(std::uint32_t id) const {
 }
 
 void QueuePairs::set_part_handles(Fold& fold, std::uint32_t id, RankDriver& ranks) {
-  if (are_parted()) return fold.set_handles(&connection_of(queue_pairs_[id]).part_handles());
+  if (spread_.is_parted()) return fold.set_handles(&connection_of(queue_pairs_[id]).part_handles());
   ranks.set_handles(fold, queue_pairs_[id].rank);
 }
 
@@ -119,7 +119,7 @@ void QueuePairs::fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBas
   HostQueuePair& own = queue_pairs_[id];
   fold.at_queue_pair(id, own.peer);
   fold.exact(own.route, own.nic, own.telemetry);
-  if (own.number == 0 && are_parted()) connection_of(own).fold_base(fold);
+  if (own.number == 0 && spread_.is_parted()) connection_of(own).fold_base(fold);
   set_part_handles(fold, id, ranks);
   const roce::QueuePair::Bases found = own.queue_pair.fold(fold);
   PacketBases::Bases& at_own = bases.of(id);

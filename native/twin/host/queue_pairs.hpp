@@ -90,8 +90,6 @@ class QueuePairs {
   std::int64_t allowed_bps(std::uint32_t first, const Nics& nics, const Links& links, TimePs now) const;
 
  private:
-  // Each message goes in parts, one on each queue pair.
-  bool are_parted() const { return spread_.split && spread_.queue_pairs > 1; }
   static std::uint64_t key_of(std::int32_t rank, std::int32_t peer) {
     return pair_key(static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(peer));
   }
