@@ -80,8 +80,10 @@ std::string StepTemplate::prepare() {
   first_receives.clear();
   std::map<std::pair<std::int32_t, std::uint8_t>, std::size_t> last;
   std::map<std::int32_t, std::int32_t> seen[2];
+  last_free = -1;
   for (std::size_t step = 0; step < count; ++step) {
-    const bool sends = action[step] == static_cast<std::uint8_t>(StepAction::kSend);
+    if (dep_start[step] == dep_start[step + 1]) last_free = static_cast<std::int32_t>(step);
+    const bool sends = is_send(step);
     const auto [known, added] =
         seen[sends].try_emplace(peer[step], static_cast<std::int32_t>(seen[sends].size()));
     if (added) (sends ? send_peers : receive_peers).push_back(peer[step]);

@@ -121,9 +121,11 @@ class Walker final : public Fold::Handles {
   // The node's own timers, at a start or an end.
   static bool is_of_node(std::uint64_t handle);
   static std::uint64_t handle_of_node(std::int32_t node);
-  // The number of times that a collective in progress can do `stride` steps more from a state that it has
-  // come to twice. All steps from `lowest` on must be like those `stride` after them.
-  std::int64_t repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const;
+  // The number of times, at most `most`, that a collective in progress can do `stride` steps more from a
+  // state that it has come to twice. Steps from `lowest` on must be like those `stride` after them: what is
+  // under way must do the same, and what is done must lead to the same.
+  std::int64_t repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest,
+                       std::int64_t most) const;
 
   // The number of such times after which all steps that it then deals with are alike; 1 or more.
   std::int64_t periods_until_alike(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const;
@@ -277,8 +279,18 @@ class Walker final : public Fold::Handles {
   std::string missing_steps(std::int32_t node) const;
   void fold(Fold& fold, Instance& instance);
   std::int32_t* fold_waits(Fold& fold, std::int32_t& head);
-  bool is_like(const Instance& instance, std::int32_t step, std::int32_t stride) const;
+  bool does_alike(const Instance& instance, std::int32_t step, std::int32_t stride,
+                  std::int32_t touched) const;
+  static bool is_moved(const std::vector<std::int32_t>& starts, const std::vector<std::int32_t>& all,
+                       std::int32_t step, std::int32_t stride);
   std::int32_t furthest_step(std::int32_t instance, std::int32_t stride) const;
+  // By peer and channel.
+  using NextReceives = std::map<std::pair<std::int32_t, std::uint8_t>, std::int32_t>;
+  NextReceives next_receives(std::int32_t instance) const;
+  bool may_be_done(const Instance& instance, std::int32_t step, const NextReceives& next_receives) const;
+  std::int32_t furthest_done(std::int32_t instance, std::int32_t stride,
+                             const NextReceives& next_receives) const;
+  class Comparison;
 
   // Fields that every node uses come first.
   const SharedPlan* shared_;

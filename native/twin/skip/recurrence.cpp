@@ -20,7 +20,7 @@ constexpr std::uint64_t kFreeLooks = 8;
 constexpr std::uint32_t kLooksFirst = 16;  // at all, before others are looked at alone
 constexpr std::uint32_t kLooksMax = 64, kRankLooksMax = 64, kNarrowLooksFirst = 16, kMoreLooksMax = 200;
 constexpr std::uint64_t kPostponedMost = 1 << 16;  // periods
-constexpr std::uint32_t kWaitsMost = 6;            // for steps that are alike, in one search
+constexpr std::uint32_t kWaitsMost = 8;            // for steps that are alike, in one search
 constexpr std::uint64_t kPatience = 2;             // slices without a message before packets are watched
 constexpr std::uint64_t kIdleFirst = 1 << 19, kIdleMost = 1 << 25;  // events
 
@@ -34,6 +34,14 @@ std::uint32_t lag_max(std::size_t ranks) {
 bool are_alike(TimePs one, TimePs other) {
   constexpr TimePs kMultipleMost = 16;
   return std::gcd(one, other) * kMultipleMost >= std::max(one, other);
+}
+
+// The equal parts, a few at most, in which so many periods are looked at; few periods are looked at once.
+std::uint32_t parts_of(TimePs periods) {
+  constexpr std::uint32_t kMost = 4, kFew = 8;
+  std::uint32_t parts = periods < kFew ? 1 : kMost;
+  while (periods % parts != 0) --parts;
+  return parts;
 }
 
 // Events in which each rank takes some packets. Several threads wait for each other at the end of each.
@@ -206,14 +214,17 @@ void Recurrence::begin_short(Kind kind, TimePs period, std::int32_t rank) {
   assert(period > 0);
   const Known& known = known_[static_cast<std::size_t>(kind)];
   const bool is_known = period == known.seen_period;
-  const TimePs every = is_known ? known.whole_period : period;
+  // What recurred after many periods may recur after fewer of them this time.
+  const std::uint32_t parts = is_known ? parts_of(known.whole_period / period) : 1;
+  const TimePs every = is_known ? known.whole_period / parts : period;
   short_ = {.kind = kind,
             .seen_period = period,
             .period = every,
             .next_look = std::max(simulator_.now() + 1, simulator_.next()),
             .group = {.rank = rank, .count = is_known ? 0u : 1u},
             .events = simulator_.events(),
-            .first_period = every};
+            .first_period = every,
+            .looks_max = parts};
 }
 
 bool Recurrence::can_afford(Kind kind) const {
@@ -399,60 +410,6 @@ void Recurrence::found(const Search& search, const State& earlier, const SharedS
   if (search.kind != Kind::kRounds) return;
   rounds_from_ = finder_.count() + 2 * (later->seen - earlier.seen);
   if (loop_.receives > 0 && long_.is_over()) loop_reference_ = later;
-}
-
-// The steps are not alike though the states are: looks again when those that are unlike are over.
-void Recurrence::wait(Search& search, const State& earlier, const SharedState& later) const {
-  std::int64_t periods = periods_until_alike(earlier, *later);
-  if (periods == 1) periods <<= search.waits - 1;  // a controller still moves
-  search.next_look = later->snapshot.now + periods * search.period;
-  search.reference.reset();
-  search.latest.reset();
-  if (periods == 1) search.reference = later;
-}
-
-// The number of times that what lies between two states can be played again.
-std::int64_t Recurrence::periods(const State& earlier, const State& later, TimePs until) const {
-  const TimePs now = later.snapshot.now;
-  const TimePs end = std::min({later.snapshot.horizon, simulator_.next_change_time(), until, kLastTime});
-  const std::int64_t left = earlier.snapshot.periods_left(later.snapshot);
-  std::int64_t count = std::min(left, std::max<TimePs>(end - now, 0) / (now - earlier.snapshot.now));
-  bool moves = left != Snapshot::kUnbounded;
-  for (std::size_t at = 0; at < later.places.size() && count > 0; ++at) {
-    const Place &before = earlier.places[at], &after = later.places[at];
-    if (before.rank != after.rank || before.progress.instance != after.progress.instance) return 0;
-    const std::int32_t stride = after.progress.base - before.progress.base;
-    if (stride == 0) continue;
-    moves = true;
-    count = std::min(count, simulator_.walkers()[index(after.rank)].repeats(after.progress.instance, stride,
-                                                                            after.progress.lowest - stride));
-  }
-  return moves && count > 0 ? earlier.snapshot.periods_replayed(later.snapshot, count) : 0;
-}
-
-std::int64_t Recurrence::periods_until_alike(const State& earlier, const State& later) const {
-  std::int64_t periods = 1;
-  for (std::size_t at = 0; at < later.places.size(); ++at) {
-    const Place &before = earlier.places[at], &after = later.places[at];
-    const std::int32_t stride = after.progress.base - before.progress.base;
-    if (stride <= 0 || before.progress.instance != after.progress.instance) continue;
-    periods = std::max(periods, simulator_.walkers()[index(after.rank)].periods_until_alike(
-                                    after.progress.instance, stride, after.progress.lowest - stride));
-  }
-  return periods;
-}
-
-void Recurrence::jump(const State& earlier, const State& later, std::int64_t periods) {
-  const std::uint64_t packets = simulator_.data_packets(), count = static_cast<std::uint64_t>(periods);
-  Shift shift(earlier.snapshot, later.snapshot, periods);
-  simulator_.fold(shift);
-  assert(shift.is_over());
-  simulator_.move(shift.by(), later.snapshot.now + shift.by());
-  finder_.skip((later.seen - earlier.seen) * count);
-  ++report_.jumps;
-  report_.periods += count;
-  report_.packets += simulator_.data_packets() - packets;
-  report_.time += shift.by();
 }
 
 }  // namespace genie::twin
