@@ -10,6 +10,8 @@ namespace genie::walker_parts {
 
 // A receive step whose message has arrived before its dependencies were done has this added to its counter.
 inline constexpr std::int32_t kArrivedEarly = 1 << 30;
+// Of a step that is under way or over: it waits for no other.
+inline bool is_ready(std::int32_t counter) { return counter == 0 || counter == kArrivedEarly; }
 inline constexpr std::uint32_t kFirstStep = 0xFFFFFFFEu;  // of a timer: a collective's steps begin
 inline constexpr std::uint32_t kWholeNode = 0xFFFFFFFFu;  // the step half of a handle that is a node's own
 

@@ -113,7 +113,7 @@ void Walker::record_whole(std::int32_t node, TimePs from, TimePs to) {
     const std::int64_t size = block_size(node, step);
     if (size == 0 && !steps.empty_messages) continue;
     const std::size_t at = index(steps.transfer[index(step)]);
-    if (steps.action[index(step)] == static_cast<std::uint8_t>(StepAction::kSend)) {
+    if (steps.is_send(index(step))) {
       ++sends_[first_send + at].messages;
       sends_[first_send + at].size_bytes += size;
     } else {
@@ -132,7 +132,7 @@ void Walker::step_ready(std::int32_t instance, std::int32_t step) {
     finished_steps_.emplace_back(instance, step);
     return;
   }
-  if (steps.action[index(step)] == static_cast<std::uint8_t>(StepAction::kSend)) {
+  if (steps.is_send(index(step))) {
     if (steps.has_times()) {
       const TimePs at = leaves_at(instances_[index(instance)], step, size);
       if (at <= now_) return send_step(instance, step);

@@ -19,7 +19,7 @@ std::string Walker::missing_steps(std::int32_t node) const {
   std::vector<std::int64_t> receives(steps.receive_peers.size(), 0), sends(steps.send_peers.size(), 0);
   for (std::int32_t step = 0; step < steps.steps(); ++step) {
     if (block_size(node, step) == 0 && !steps.empty_messages) continue;
-    const bool send = steps.action[index(step)] == static_cast<std::uint8_t>(StepAction::kSend);
+    const bool send = steps.is_send(index(step));
     ++(send ? sends : receives)[index(steps.transfer[index(step)])];
   }
   std::string text = "collective with " + std::to_string(instance.remaining_steps) + " steps left";

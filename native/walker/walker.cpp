@@ -158,8 +158,7 @@ void Walker::timer(const Completion& completion) {
   if (step == kFirstStep) return begin_steps(state.place);
   if (step != kWholeNode) {
     const auto number = static_cast<std::int32_t>(step);
-    if (steps_of(node).action[step] == static_cast<std::uint8_t>(StepAction::kSend))
-      return send_step(state.place, number);
+    if (steps_of(node).is_send(step)) return send_step(state.place, number);
     finished_steps_.emplace_back(state.place, number);
     return;
   }

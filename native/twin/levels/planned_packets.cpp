@@ -54,7 +54,7 @@ std::uint64_t PlannedPackets::of_collective(const Binding& binding) const {
         binding.sizes_start + steps.block_of(step, binding.position))];
     if (size_bytes == 0 && !steps.empty_messages) continue;
     const auto at = static_cast<std::size_t>(step);
-    if (steps.action[at] == static_cast<std::uint8_t>(StepAction::kSend)) {
+    if (steps.is_send(at)) {
       sum += roce::packets_of(static_cast<std::uint32_t>(size_bytes), mtu_bytes_);
     } else if (steps.credit[at]) {
       ++sum;
