@@ -19,7 +19,7 @@ bool Walker::does_alike(const Instance& at, std::int32_t step, std::int32_t stri
   const StepTemplate& steps = steps_of(at.node);
   const std::size_t one = index(step), other = index(step + stride);
   const auto dependencies = [&](std::size_t of) { return steps.dep_start[of + 1] - steps.dep_start[of]; };
-  // What a reduction takes longer than a receive is compared below.
+  // A reduction may take longer than a receive: times are compared below.
   return steps.is_send(one) == steps.is_send(other) && steps.peer[one] == steps.peer[other] &&
          steps.channel[one] == steps.channel[other] && steps.credit[one] == steps.credit[other] &&
          (step <= touched || dependencies(one) == dependencies(other)) &&
@@ -29,7 +29,7 @@ bool Walker::does_alike(const Instance& at, std::int32_t step, std::int32_t stri
            steps.work_per_kib[one] == steps.work_per_kib[other]));
 }
 
-// The other steps in a step's row of a list are `stride` further in the row of the step `stride` later.
+// True where the rows of a step and of the one `stride` later name the same steps, each `stride` later.
 bool Walker::is_moved(const std::vector<std::int32_t>& starts, const std::vector<std::int32_t>& all,
                       std::int32_t step, std::int32_t stride) {
   const auto row = [&](std::int32_t of) {
@@ -97,14 +97,14 @@ std::int32_t Walker::furthest_done(std::int32_t instance, std::int32_t stride,
   const Instance& at = instances_[index(instance)];
   const StepTemplate& steps = steps_of(at.node);
   std::int32_t step = std::min(std::max(at.top, at.base), steps.steps() - 1);
-  // What waits for no other may be done at any time.
+  // A step that waits for no other may be done at any time.
   if (steps.last_free > step) return furthest_step(instance, stride);
   while (step >= at.ready && !may_be_done(at, step, next_receives)) --step;
   return step;
 }
 
-// Compares steps from `lowest` on with those `stride` after them: what may still be done, from the first on,
-// must lead to the same, and what is under way must do the same.
+// Compares steps from `lowest` on with those `stride` after them. A step under way must do the same. A step
+// that is done in one of the periods must lead to the same steps.
 class Walker::Comparison {
  public:
   Comparison(const Walker& walker, std::int32_t instance, std::int32_t stride, std::int32_t lowest)
