@@ -121,8 +121,8 @@ class Walker final : public Fold::Handles {
   // The node's own timers, at a start or an end.
   static bool is_of_node(std::uint64_t handle);
   static std::uint64_t handle_of_node(std::int32_t node);
-  // The number of times that a collective in progress can do `stride` steps more from a state that it has
-  // come to twice; at most `most`. Steps from `lowest` on must be like those `stride` after them.
+  // The number of times, at most `most`, that a collective in progress can do `stride` steps more from a
+  // recurring state. Steps from `lowest` on must be like those `stride` after them.
   std::int64_t repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest,
                        std::int64_t most) const;
 
