@@ -23,7 +23,8 @@ class FlatMap {
     return slots_[at].value;
   }
 
-  Value* find(std::uint64_t key) {
+  Value* find(std::uint64_t key) { return const_cast<Value*>(std::as_const(*this).find(key)); }
+  const Value* find(std::uint64_t key) const {
     if (slots_.empty()) return nullptr;
     for (std::size_t at = home(key); slots_[at].used; at = (at + 1) & mask()) {
       if (slots_[at].key == key) return &slots_[at].value;

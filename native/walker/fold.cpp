@@ -11,12 +11,6 @@ namespace genie {
 
 using namespace walker_parts;
 
-namespace {
-
-constexpr TimePs kApart = 1000;  // as the steps of a channel are
-
-}  // namespace
-
 void Walker::fold(Fold& fold) {
   assert(finished_steps_.empty());
   fold.exact(unfinished_, instances_.size(), sends_.size(), receives_.size(), matches_.size(),
@@ -91,7 +85,7 @@ std::int32_t* Walker::fold_waits(Fold& fold, std::int32_t& head) {
 }
 
 // Steps before the base are ready: their counters mean nothing any more. Those above the top are untouched.
-// A shift leaves `ready` where it is, since the base may have moved without it: the next visit goes on there.
+// A shift leaves `ready` where it is: above `top` it does not move with the base. The next fold advances it.
 void Walker::fold(Fold& fold, Instance& at) {
   const StepTemplate& steps = steps_of(at.node);
   const auto counter = [&](std::int32_t step) -> std::int32_t& {

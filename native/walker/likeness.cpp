@@ -1,8 +1,7 @@
 // Likeness of steps: how often a collective in progress can do again what it has just done.
 #include <algorithm>
-#include <map>
 #include <span>
-#include <utility>
+#include <vector>
 
 #include "core/index.hpp"
 #include "walker/parts.hpp"
@@ -12,26 +11,11 @@ namespace genie {
 
 using namespace walker_parts;
 
-// A step and the one `stride` later do the same once they are ready. Those after `touched`, for which no
-// other is done, wait for equally many.
-bool Walker::does_alike(const Instance& at, std::int32_t step, std::int32_t stride,
-                        std::int32_t touched) const {
-  const StepTemplate& steps = steps_of(at.node);
-  const std::size_t one = index(step), other = index(step + stride);
-  const auto dependencies = [&](std::size_t of) { return steps.dep_start[of + 1] - steps.dep_start[of]; };
-  // A reduction may take longer than a receive: times are compared below.
-  return steps.is_send(one) == steps.is_send(other) && steps.peer[one] == steps.peer[other] &&
-         steps.channel[one] == steps.channel[other] && steps.credit[one] == steps.credit[other] &&
-         (step <= touched || dependencies(one) == dependencies(other)) &&
-         block_size(at.node, step) == block_size(at.node, step + stride) &&
-         (!steps.has_times() ||
-          (steps.delay[one] == steps.delay[other] && steps.delay_per_kib[one] == steps.delay_per_kib[other] &&
-           steps.work_per_kib[one] == steps.work_per_kib[other]));
-}
+namespace {
 
 // True where the rows of a step and of the one `stride` later name the same steps, each `stride` later.
-bool Walker::is_moved(const std::vector<std::int32_t>& starts, const std::vector<std::int32_t>& all,
-                      std::int32_t step, std::int32_t stride) {
+bool is_moved(const std::vector<std::int32_t>& starts, const std::vector<std::int32_t>& all,
+              std::int32_t step, std::int32_t stride) {
   const auto row = [&](std::int32_t of) {
     return std::span(all).subspan(index(starts[index(of)]), index(starts[index(of) + 1] - starts[index(of)]));
   };
@@ -39,127 +23,146 @@ bool Walker::is_moved(const std::vector<std::int32_t>& starts, const std::vector
                             [stride](std::int32_t one, std::int32_t other) { return one + stride == other; });
 }
 
-// The furthest step that counts down, waits first in its row, or is received next. A receive that comes once,
-// at the end, does not count: `stride` steps before it is no other from its peer.
-std::int32_t Walker::furthest_step(std::int32_t instance, std::int32_t stride) const {
-  const Instance& at = instances_[index(instance)];
+}  // namespace
+
+// A step and the one `stride` later do the same once they are ready.
+bool Walker::does_alike(const Instance& at, std::int32_t step, std::int32_t stride) const {
   const StepTemplate& steps = steps_of(at.node);
-  const std::int32_t counted = std::max(at.top, at.base);
-  std::int32_t furthest = counted;
-  credits_.each([&](std::uint64_t, const CreditMatch& match) {
-    for (std::int32_t wait = match.wait_head; wait >= 0; wait = credit_waits_[index(wait)].next) {
-      if (credit_waits_[index(wait)].instance != instance) continue;
-      furthest = std::max(furthest, credit_waits_[index(wait)].step);
-      break;
-    }
-  });
-  matches_.each([&](std::uint64_t, const Match& match) {
-    for (std::int32_t lane = match.lane_head; lane >= 0; lane = lanes_[index(lane)].next) {
-      const Lane& own = lanes_[index(lane)];
-      if (own.instance != instance || own.step <= furthest) continue;
-      const std::int32_t before = own.step - stride;
-      const bool may_have_moved = before >= 0 && before < steps.steps() && !steps.is_send(index(before)) &&
-                                  steps.peer[index(before)] == steps.peer[index(own.step)] &&
-                                  steps.channel[index(before)] == steps.channel[index(own.step)];
-      if (own.step <= counted + 2 * stride || may_have_moved) furthest = own.step;
-    }
-  });
-  return furthest;
+  const std::size_t one = index(step), other = index(step + stride);
+  // A reduction may take longer than a receive: times are compared below.
+  return steps.is_send(one) == steps.is_send(other) && steps.peer[one] == steps.peer[other] &&
+         steps.channel[one] == steps.channel[other] && steps.credit[one] == steps.credit[other] &&
+         block_size(at.node, step) == block_size(at.node, step + stride) &&
+         (!steps.has_times() ||
+          (steps.delay[one] == steps.delay[other] && steps.delay_per_kib[one] == steps.delay_per_kib[other] &&
+           steps.work_per_kib[one] == steps.work_per_kib[other]));
 }
 
-Walker::NextReceives Walker::next_receives(std::int32_t instance) const {
-  NextReceives found;
-  const StepTemplate& steps = steps_of(instances_[index(instance)].node);
-  matches_.each([&](std::uint64_t, const Match& match) {
-    for (std::int32_t lane = match.lane_head; lane >= 0; lane = lanes_[index(lane)].next) {
-      const Lane& own = lanes_[index(lane)];
-      if (own.instance == instance)
-        found[{steps.peer[index(own.step)], steps.channel[index(own.step)]}] = own.step;
-    }
-  });
-  return found;
-}
-
-// False: it waits for another step, or for a message. A send that is ready may be done. An empty block comes
-// in no message.
-bool Walker::may_be_done(const Instance& at, std::int32_t step, const NextReceives& next_receives) const {
-  if (step >= at.ready && !is_ready(counters_[at.counters + index(step)])) return false;
-  const StepTemplate& steps = steps_of(at.node);
-  const bool is_empty = !steps.empty_messages && block_size(at.node, step) == 0;
-  if (steps.is_send(index(step)) || is_empty) return true;
-  const auto next = next_receives.find({steps.peer[index(step)], steps.channel[index(step)]});
-  return next == next_receives.end() || next->second > step;
-}
-
-// The furthest step that may be done.
-std::int32_t Walker::furthest_done(std::int32_t instance, std::int32_t stride,
-                                   const NextReceives& next_receives) const {
-  const Instance& at = instances_[index(instance)];
-  const StepTemplate& steps = steps_of(at.node);
-  std::int32_t step = std::min(std::max(at.top, at.base), steps.steps() - 1);
-  // A step that waits for no other may be done at any time.
-  if (steps.last_free > step) return furthest_step(instance, stride);
-  while (step >= at.ready && !may_be_done(at, step, next_receives)) --step;
-  return step;
-}
-
-// Compares steps from `lowest` on with those `stride` after them. A step under way must do the same. A step
-// that is done in one of the periods must lead to the same steps.
+// Compares the steps of a collective from `lowest` on with those `stride` after them. Steps that were done
+// lately, or are under way, must do the same. Steps that are done in a period must lead to the same.
 class Walker::Comparison {
  public:
   Comparison(const Walker& walker, std::int32_t instance, std::int32_t stride, std::int32_t lowest)
       : walker_(walker),
+        instance_(instance),
         at_(walker.instances_[index(instance)]),
-        next_receives_(walker.next_receives(instance)),
-        furthest_done_(walker.furthest_done(instance, stride, next_receives_)),
-        furthest_(walker.furthest_step(instance, stride)),
+        steps_(walker.steps_of(at_.node)),
         stride_(stride),
         lowest_(std::max(lowest, 0)),
-        end_(walker.steps_of(at_.node).steps() - stride) {}
+        compared_end_(steps_.steps() - stride),
+        furthest_(furthest()),
+        furthest_done_(furthest_done()) {}
 
   std::int64_t repeats(std::int64_t most) const {
-    const std::int64_t done = times(furthest_done_, most, [&](std::int32_t step) { return leads(step); });
-    return times(furthest_, done, [&](std::int32_t step) { return does(step); });
+    most = times(furthest_done_, most, [&](std::int32_t step) { return leads_alike(step); });
+    return times(furthest_, most, [&](std::int32_t step) { return acts_alike(step); });
   }
+
   std::int64_t periods_until_alike() const {
-    // A step is unlike the one before it, and unlike the one after it.
-    const std::int32_t led = last_unlike(furthest_done_ + stride_, [&](auto step) { return leads(step); });
-    const std::int32_t done = last_unlike(furthest_, [&](auto step) { return does(step); });
-    return std::max(
-        {1, (led - furthest_done_ + 2 * stride_ - 1) / stride_, (done - lowest_ + stride_) / stride_});
+    // An unlike step shows in two comparisons: with the one before it, and with the one after it.
+    const std::int32_t leader =
+        last_unlike(furthest_done_ + stride_, [&](std::int32_t step) { return leads_alike(step); });
+    const std::int32_t actor = last_unlike(furthest_, [&](std::int32_t step) { return acts_alike(step); });
+    const auto until_below = [&](std::int32_t step) { return (step - lowest_ + stride_) / stride_; };
+    const std::int32_t until_done = (leader - furthest_done_ + 2 * stride_ - 1) / stride_;
+    const bool is_below = leader < lowest_ || is_known_when_done(leader + stride_);
+    return std::max({1, is_below ? until_done : until_below(leader), until_below(actor)});
   }
 
  private:
-  // That a step is done before both states has led to what these have in common.
-  bool leads(std::int32_t step) const {
-    const StepTemplate& steps = walker_.steps_of(at_.node);
-    const std::int32_t later = step + stride_;
-    if (later <= furthest_done_ && !steps.has_times() && !steps.is_send(index(later)) &&
-        walker_.may_be_done(at_, later, next_receives_))
-      return true;
-    return is_moved(steps.successor_start, steps.successors, step, stride_);
+  // Such a step is done once it is ready and its message is there.
+  bool is_known_when_done(std::int32_t step) const {
+    return !steps_.has_times() && !steps_.is_send(index(step));
   }
-  bool does(std::int32_t step) const { return walker_.does_alike(at_, step, stride_, at_.top - stride_); }
+  // Counters have what done steps have led to, and are compared.
+  bool leads_alike(std::int32_t step) const {
+    const std::int32_t later = step + stride_;
+    return (later <= furthest_done_ && is_known_when_done(later) && may_be_done(later)) ||
+           is_moved(steps_.successor_start, steps_.successors, step, stride_);
+  }
+  // No state has compared a counter above `top`: it is the number of dependencies.
+  bool acts_alike(std::int32_t step) const {
+    return walker_.does_alike(at_, step, stride_) &&
+           (step + stride_ <= at_.top || dependencies(step) == dependencies(step + stride_));
+  }
+  std::int32_t dependencies(std::int32_t step) const {
+    return steps_.dep_start[index(step) + 1] - steps_.dep_start[index(step)];
+  }
+
+  // The furthest step that counts down, waits first in its row, or is received next. A receive that comes
+  // once, at the end, does not count: `stride` steps before it is no other from its peer.
+  std::int32_t furthest() const {
+    const std::int32_t counted = std::max(at_.top, at_.base);
+    std::int32_t found = counted;
+    walker_.credits_.each([&](std::uint64_t, const CreditMatch& match) {
+      for (std::int32_t wait = match.wait_head; wait >= 0; wait = walker_.credit_waits_[index(wait)].next) {
+        if (walker_.credit_waits_[index(wait)].instance != instance_) continue;
+        found = std::max(found, walker_.credit_waits_[index(wait)].step);
+        break;
+      }
+    });
+    walker_.matches_.each([&](std::uint64_t, const Match& match) {
+      const std::int32_t step = next_receive(match);
+      if (step <= found) return;
+      const std::int32_t before = step - stride_;
+      const bool may_have_moved = before >= 0 && !steps_.is_send(index(before)) &&
+                                  steps_.peer[index(before)] == steps_.peer[index(step)] &&
+                                  steps_.channel[index(before)] == steps_.channel[index(step)];
+      if (step <= counted + 2 * stride_ || may_have_moved) found = step;
+    });
+    return found;
+  }
+
+  // The furthest step that may be done.
+  std::int32_t furthest_done() const {
+    std::int32_t step = std::min(std::max(at_.top, at_.base), steps_.steps() - 1);
+    // A step that waits for no other may be done at any time.
+    if (steps_.last_free > step) return furthest_;
+    while (step >= at_.ready && !may_be_done(step)) --step;
+    return step;
+  }
+
+  // False: it waits for another step, or for a message. A send that is ready may be done. An empty block
+  // comes in no message.
+  bool may_be_done(std::int32_t step) const {
+    if (step >= at_.ready && !is_ready(walker_.counters_[at_.counters + index(step)])) return false;
+    const bool is_empty = !steps_.empty_messages && walker_.block_size(at_.node, step) == 0;
+    if (steps_.is_send(index(step)) || is_empty) return true;
+    const std::int32_t peer = walker_.peer_rank(walker_.plan_->bound(at_.node), steps_.peer[index(step)]);
+    const std::uint32_t tag = walker_.plan_->tag(at_.node) + steps_.channel[index(step)];
+    const Match* match = walker_.matches_.find(key_of(peer, tag));
+    const std::int32_t next = match == nullptr ? -1 : next_receive(*match);
+    return next < 0 || next > step;
+  }
+
+  // Of the collective; -1: none.
+  std::int32_t next_receive(const Match& match) const {
+    for (std::int32_t lane = match.lane_head; lane >= 0; lane = walker_.lanes_[index(lane)].next) {
+      if (walker_.lanes_[index(lane)].instance == instance_) return walker_.lanes_[index(lane)].step;
+    }
+    return -1;
+  }
 
   template <class IsAlike>
   std::int64_t times(std::int32_t furthest, std::int64_t most, IsAlike is_alike) const {
     // Later steps do not matter, however long the collective is.
-    const std::int64_t enough = most < end_ ? furthest + most * stride_ : end_;
+    const std::int64_t enough = most < compared_end_ ? furthest + most * stride_ : compared_end_;
     std::int32_t step = lowest_;
-    while (step < std::min<std::int64_t>(end_, enough) && is_alike(step)) ++step;
+    while (step < std::min<std::int64_t>(compared_end_, enough) && is_alike(step)) ++step;
     return std::clamp<std::int64_t>((step + stride_ - 1 - furthest) / stride_, 0, most);
   }
   template <class IsAlike>
   std::int32_t last_unlike(std::int32_t furthest, IsAlike is_alike) const {
-    std::int32_t step = std::min(furthest, end_ - 1);
+    std::int32_t step = std::min(furthest, compared_end_ - 1);
     while (step >= lowest_ && is_alike(step)) --step;
     return step;
   }
 
   const Walker& walker_;
+  std::int32_t instance_;
   const Instance& at_;
-  NextReceives next_receives_;
-  std::int32_t furthest_done_, furthest_, stride_, lowest_, end_;
+  const StepTemplate& steps_;
+  std::int32_t stride_, lowest_, compared_end_, furthest_, furthest_done_;
 };
 
 std::int64_t Walker::repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest,
@@ -185,7 +188,7 @@ Walker::Loop Walker::loop(std::int32_t instance) const {
   for (std::int32_t length = 1; first + kTimesLeast * length <= end && furthest < end && compared_most > 0;
        ++length) {
     std::int32_t step = first;
-    while (step + length < end && does_alike(at, step, length, step) &&
+    while (step + length < end && does_alike(at, step, length) &&
            is_moved(steps.dep_start, steps.deps, step, length))
       ++step;
     compared_most -= step - first;

@@ -5,13 +5,16 @@
 #include <vector>
 
 #include "core/index.hpp"
+#include "core/time.hpp"
 
 namespace genie::walker_parts {
 
 // A receive step whose message has arrived before its dependencies were done has this added to its counter.
 inline constexpr std::int32_t kArrivedEarly = 1 << 30;
-// Of a step that is under way or over: it waits for no other.
+// True for the counter of a step that waits for no other: it is under way or over.
 inline bool is_ready(std::int32_t counter) { return counter == 0 || counter == kArrivedEarly; }
+// Sends of a channel leave one after another, and so end its receives: timers of one time have no order.
+inline constexpr TimePs kApart = 1000;
 inline constexpr std::uint32_t kFirstStep = 0xFFFFFFFEu;  // of a timer: a collective's steps begin
 inline constexpr std::uint32_t kWholeNode = 0xFFFFFFFFu;  // the step half of a handle that is a node's own
 

@@ -160,9 +160,6 @@ void Walker::step_ready(std::int32_t instance, std::int32_t step) {
   if (counter >= kArrivedEarly) receive_done(instance, step);
 }
 
-// Sends of a channel leave one after another, and so end its receives: timers of one time have no order.
-constexpr TimePs kApart = 1000;
-
 // A message has come and its receive is ready: the GPU takes it over.
 void Walker::receive_done(std::int32_t instance, std::int32_t step) {
   const std::int32_t node = instances_[index(instance)].node;
@@ -248,7 +245,7 @@ void Walker::step_done(std::int32_t instance, std::int32_t step) {
     const std::int32_t next = steps.successors[index(entry)];
     const std::int32_t counter = --counters_[at.counters + index(next)];
     at.top = std::max(at.top, next);
-    if (counter == 0 || counter == kArrivedEarly) step_ready(instance, next);
+    if (is_ready(counter)) step_ready(instance, next);
   }
   if (--instances_[index(instance)].remaining_steps > 0) return;
   const auto own = std::find(active_.begin(), active_.end(), instance);

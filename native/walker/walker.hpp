@@ -110,8 +110,8 @@ class Walker final : public Fold::Handles {
   // not ready or still waits.
   std::uint64_t relative(std::uint64_t handle) override;
   std::uint64_t moved(std::uint64_t handle) const override;
-  // A collective in progress: its first step that is not ready or still waits, and the first that something
-  // of the latest fold was for.
+  // A collective in progress: its first step that is not ready or still waits, and the first that the
+  // latest fold dealt with.
   struct Progress {
     std::int32_t instance = 0, base = 0, lowest = 0;
   };
@@ -122,11 +122,11 @@ class Walker final : public Fold::Handles {
   static bool is_of_node(std::uint64_t handle);
   static std::uint64_t handle_of_node(std::int32_t node);
   // The number of times, at most `most`, that a collective in progress can do `stride` steps more from a
-  // recurring state. Steps from `lowest` on must be like those `stride` after them.
+  // recurring state. Steps from `lowest` on are compared with those `stride` after them.
   std::int64_t repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest,
                        std::int64_t most) const;
 
-  // The number of such times after which all steps that it then deals with are alike; 1 or more.
+  // An estimate of the periods after which all steps that it then deals with are alike; 1 or more.
   std::int64_t periods_until_alike(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const;
 
   // The row of steps that comes again furthest, from the first quarter of what is left on. Of such rows it is
@@ -210,7 +210,8 @@ class Walker final : public Fold::Handles {
     std::size_t first_channel = 0;                  // into channels_, where GPUs take time
     std::int32_t top = -1;                          // highest step that another has counted down
     // `ready`: the first step that is not ready. `base`: the first that is not ready or still waits.
-    // `shifted`: how far the latest shift moved it. `lowest`: the first step of a handle in the latest fold.
+    // `shifted`: how far the latest shift moved it. `lowest`: the first step that the latest fold dealt
+    // with: at the base, of a handle, of a wait or of a receive.
     std::int32_t ready = 0, base = 0, shifted = 0, lowest = 0;
   };
   // A channel of a collective on a GPU. `free`: when it can work on its next send. `left`, `received`: when
@@ -278,17 +279,7 @@ class Walker final : public Fold::Handles {
   std::string missing_steps(std::int32_t node) const;
   void fold(Fold& fold, Instance& instance);
   std::int32_t* fold_waits(Fold& fold, std::int32_t& head);
-  bool does_alike(const Instance& instance, std::int32_t step, std::int32_t stride,
-                  std::int32_t touched) const;
-  static bool is_moved(const std::vector<std::int32_t>& starts, const std::vector<std::int32_t>& all,
-                       std::int32_t step, std::int32_t stride);
-  std::int32_t furthest_step(std::int32_t instance, std::int32_t stride) const;
-  // By peer and channel.
-  using NextReceives = std::map<std::pair<std::int32_t, std::uint8_t>, std::int32_t>;
-  NextReceives next_receives(std::int32_t instance) const;
-  bool may_be_done(const Instance& instance, std::int32_t step, const NextReceives& next_receives) const;
-  std::int32_t furthest_done(std::int32_t instance, std::int32_t stride,
-                             const NextReceives& next_receives) const;
+  bool does_alike(const Instance& instance, std::int32_t step, std::int32_t stride) const;
   class Comparison;
 
   // Fields that every node uses come first.

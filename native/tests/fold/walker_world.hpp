@@ -1,4 +1,5 @@
-// Ranks that walk collectives of pairs of steps, on wires that never queue packets.
+// Ranks that walk collectives of pairs of steps, over wires of one length and rate. A rank's messages leave
+// one after another.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -15,14 +16,16 @@ namespace genie::test {
 
 constexpr std::uint32_t kTag = 1u << 30;
 
-// A step waits for the send or the receive of the pair so many pairs before; -1: of every rank.
+// A step waits for the send or the receive of the pair so many pairs before. `rank`: only that rank waits;
+// -1: all do.
 struct Wait {
   std::int32_t back = 1;
   bool is_send = false;
   std::int32_t rank = -1;
 };
 
-// A send to the rank `far` after this one, and a receive from the rank so far before it.
+// A send to the rank `far` after this one, and a receive from the rank so far before it. An empty pair has
+// blocks of 0 bytes.
 struct Pair {
   std::vector<Wait> send = {}, receive = {};
   std::int32_t channel = 0, far = 1;
@@ -42,6 +45,7 @@ struct Case {
   bool is_chain = false;         // the first rank does not receive, and the last one does not send
   std::int32_t last_window = 0;  // receives of the last rank of a chain wait for that so many before
   double least_share = 0.5;      // of the time, that is skipped
+  bool jumps = true;             // at all
 };
 
 inline StepTemplate template_of(const Case& each, std::int32_t rank) {
@@ -65,7 +69,7 @@ inline StepTemplate template_of(const Case& each, std::int32_t rank) {
       it.action.push_back(static_cast<std::uint8_t>(
           send ? StepAction::kSend : (pair.reduces ? StepAction::kReduce : StepAction::kRecv)));
       it.peer.push_back(send ? pair.far : each.members - pair.far);
-      it.block_base.push_back(pair.is_empty ? each.members : 0);
+      it.block_base.push_back(pair.is_empty ? each.members : 0);  // sizes from `members` on are 0
       it.block.push_back(0);
       it.channel.push_back(static_cast<std::uint8_t>(pair.channel));
       it.credit.push_back(each.credit ? 1 : 0);

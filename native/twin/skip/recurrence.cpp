@@ -36,7 +36,7 @@ bool are_alike(TimePs one, TimePs other) {
   return std::gcd(one, other) * kMultipleMost >= std::max(one, other);
 }
 
-// The equal parts, a few at most, in which so many periods are looked at; few periods are looked at once.
+// The number of equal looks, at most 4, that so many periods are divided into. Fewer than 8 are not divided.
 std::uint32_t parts_of(TimePs periods) {
   constexpr std::uint32_t kMost = 4, kFew = 8;
   std::uint32_t parts = periods < kFew ? 1 : kMost;
@@ -410,6 +410,19 @@ void Recurrence::found(const Search& search, const State& earlier, const SharedS
   if (search.kind != Kind::kRounds) return;
   rounds_from_ = finder_.count() + 2 * (later->seen - earlier.seen);
   if (loop_.receives > 0 && long_.is_over()) loop_reference_ = later;
+}
+
+// The states are equal, and the steps are not alike. The next look is a period before unlike steps are over:
+// it takes the state that the look after it compares with.
+void Recurrence::wait(Search& search, const State& earlier, const SharedState& later) const {
+  constexpr std::uint32_t kDoublingsMost = 2;
+  std::int64_t periods = periods_until_alike(earlier, *later);
+  // Something else may end the jump, such as a controller that still moves.
+  if (periods == 1) periods <<= std::min(search.waits - 1, kDoublingsMost);
+  search.reference.reset();
+  search.latest.reset();
+  if (periods == 1) search.reference = later;
+  search.next_look = later->snapshot.now + std::max<std::int64_t>(periods - 1, 1) * search.period;
 }
 
 }  // namespace genie::twin

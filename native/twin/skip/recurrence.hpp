@@ -61,8 +61,9 @@ class Recurrence {
       return members;
     }
   };
-  // Looks once in each period, and compares with a state that it replaces after 1, 2, 4, ... periods: first
-  // that of one rank alone, then that of all. That of all is compared with the latest, too.
+  // Looks once in each period, and compares with a state that it replaces after 1, 2, 4, ... looks. A period
+  // that is known is looked at in parts, and its first state stays as long. It looks first at one rank alone,
+  // then at all. That of all is compared with the latest, too.
   // From kOftenMost looks at one state on, it looks half as often. Where all do not recur soon, it narrows:
   // it finds the multiple after which one more rank recurs, then two more, then four.
   struct Search {

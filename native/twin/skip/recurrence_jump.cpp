@@ -7,17 +7,6 @@
 
 namespace genie::twin {
 
-// The steps are not alike though the states are: looks again when those that are unlike are over.
-void Recurrence::wait(Search& search, const State& earlier, const SharedState& later) const {
-  constexpr std::uint32_t kDoublingsMost = 2;
-  std::int64_t periods = periods_until_alike(earlier, *later);
-  if (periods == 1) periods <<= std::min(search.waits - 1, kDoublingsMost);  // a controller still moves
-  search.reference.reset();
-  search.latest.reset();
-  if (periods == 1) search.reference = later;
-  search.next_look = later->snapshot.now + std::max<std::int64_t>(periods - 1, 1) * search.period;
-}
-
 // The number of times that what lies between two states can be played again.
 std::int64_t Recurrence::periods(const State& earlier, const State& later, TimePs until) const {
   const TimePs now = later.snapshot.now;
