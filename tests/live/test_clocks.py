@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genie.live.rank.clocks import SHARED_CLOCK, ClockFit, Exchange, clock_identity, fit
+from genie.live.rank import clocks as clocks_of_ranks
+from genie.live.rank.clocks import SHARED_CLOCK, ClockFit, Exchange, clock_identity, exchange, fit
 
 pytestmark = pytest.mark.live
 
@@ -80,6 +82,46 @@ def test_the_fastest_exchange_counts() -> None:
     fast = clocks.exchange(2e7, 10_000, 12_000)
     found = fit([*slow[:5], fast, *slow[5:]], [])
     assert abs(found.at(0) - 1_000) <= found.bound_ns == 11_000
+
+
+class Answers:
+    """Rank 0 as rank 1 sees it: an answer takes 30 us, and those whose number `delayed` accepts 3 ms."""
+
+    rank = 1
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, delayed: Callable[[int], bool]) -> None:
+        self.channel, self.delayed, self.now_ns = self, delayed, 10**12
+        self.asked, self.ended = 0, False
+        monkeypatch.setattr(clocks_of_ranks.time, "monotonic_ns", lambda: self.now_ns)
+
+    def send(self, rank: int, tag: int, payload: bytes) -> None:
+        assert (rank, self.ended) == (0, False)
+        self.ended = payload != b""
+        self.asked += not self.ended
+
+    def wait_for(self, tag: int, ranks: Iterable[int], idle: object) -> tuple[int, bytes]:
+        answered = self.now_ns + 15_000
+        self.now_ns = answered + (3_000_000 if self.delayed(self.asked) else 15_000)
+        return 0, str(answered).encode()
+
+
+@pytest.mark.parametrize(
+    ("delayed", "remote", "asked"),
+    [
+        (lambda number: number % 2 == 0, [1], 32),
+        (lambda number: number % 20 != 0, [1], 180),  # until nine were quick
+        (lambda number: number > 3, [1], 512),
+        (lambda number: number > 3, list(range(1, 1001)), 32),  # rank 0 answers many
+    ],
+)
+def test_a_busy_machine_is_asked_more_often(
+    delayed: Callable[[int], bool], remote: list[int], asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = Answers(monkeypatch, delayed)
+    found = exchange(answers, remote)  # type: ignore[arg-type]
+    assert (answers.asked, answers.ended, len(found)) == (asked, True, asked)
+    if asked == 180:
+        assert fit(found, found).bound_ns == 15_000
 
 
 def test_before_the_end_one_side_is_enough() -> None:

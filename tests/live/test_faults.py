@@ -21,16 +21,16 @@ pytestmark = pytest.mark.exclusive
 RANKS = 4
 SIZE_BYTES = 262144
 SENT_BYTES = 2 * (RANKS - 1) * SIZE_BYTES // RANKS  # by each rank of a ring all-reduce, to its right neighbour
-RATE_BPS = 200_000_000
+RATE_BPS = 100_000_000
 
 
 def played(tmp_path: Path, plan: str, *more: str, said: list[str] | None = None) -> Run:
-    """A run of ring all-reduces at 200 Mb/s under a fault plan."""
+    """A run of ring all-reduces at 100 Mb/s under a fault plan."""
     faults = tmp_path / "plan.toml"
     faults.write_text(plan)
     out = tmp_path / "out"
     trace = rings(tmp_path / "rings", RANKS, collectives=3, size_bytes=SIZE_BYTES, compute_ns=2_000_000)
-    given = ("--hosts", loopback(tmp_path), "--rate", "200Mb/s", "--algorithm", "all_reduce=ring")
+    given = ("--hosts", loopback(tmp_path), "--rate", f"{RATE_BPS}b/s", "--algorithm", "all_reduce=ring")
     ended = genie("run", trace, *given, "--faults", str(faults), "-o", str(out), *more)
     assert (ended.code, ended.said) == (0, said or []), ended
     run = open_run(out)
@@ -43,12 +43,18 @@ def median_by_source(run: Run, value: pl.Expr, rows: pl.Expr) -> list[float]:
     return table["value"].to_list()
 
 
+def least_busy_ns(run: Run, rows: pl.Expr) -> list[float]:
+    """The shortest transfer of each source: a pacer bounds it from below, and a busy machine only adds to it."""
+    table = run.transfers.filter(rows).group_by("src").agg(pl.col("busy_ns").min()).sort("src")
+    return table["busy_ns"].to_list()
+
+
 def test_a_slow_nic_slows_its_own_rank_from_its_iteration_on(tmp_path: Path) -> None:
     run = played(tmp_path, "[[rate]]\nrank = 2\nfactor = 0.5\nfrom_iteration = 4\nuntil_iteration = 8\n", "-n", "10")
     slow = (pl.col("iteration") >= 4) & (pl.col("iteration") < 8)
-    before = median_by_source(run, pl.col("busy_ns"), pl.col("iteration") < 4)
-    during = median_by_source(run, pl.col("busy_ns"), slow)
-    after = median_by_source(run, pl.col("busy_ns"), pl.col("iteration") >= 8)
+    before = least_busy_ns(run, pl.col("iteration") < 4)
+    during = least_busy_ns(run, slow)
+    after = least_busy_ns(run, pl.col("iteration") >= 8)
     assert 1.8 < during[2] / before[2] < 2.2
     for rank in (0, 1, 3):
         assert 0.8 < during[rank] / before[rank] < 1.25
@@ -63,12 +69,12 @@ def test_a_slow_nic_slows_its_own_rank_from_its_iteration_on(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("dilation", [1, 3])
 def test_a_slow_nic_within_an_iteration(dilation: int, tmp_path: Path) -> None:
-    """The first all-reduce takes twice its 16 ms; the fault ends with it, whatever the dilation."""
+    """The first all-reduce takes twice its 32 ms; the fault ends with it, whatever the dilation."""
     run = played(
-        tmp_path, "[[rate]]\nrank = 1\nfactor = 0.5\nuntil_s = 0.034\n", "-n", "3", "--dilation", str(dilation)
+        tmp_path, "[[rate]]\nrank = 1\nfactor = 0.5\nuntil_s = 0.067\n", "-n", "3", "--dilation", str(dilation)
     )
-    first = median_by_source(run, pl.col("busy_ns"), pl.col("seq") == 0)
-    third = median_by_source(run, pl.col("busy_ns"), pl.col("seq") == 2)
+    first = least_busy_ns(run, pl.col("seq") == 0)
+    third = least_busy_ns(run, pl.col("seq") == 2)
     assert 1.8 < first[1] / third[1] < 2.2
     assert 0.8 < first[3] / third[3] < 1.25
 

@@ -1,11 +1,12 @@
 """Clock offsets between ranks, from ping-pongs with rank 0 (as NTP's offset; the fastest exchange counts).
 
 Ranks of one boot and one time namespace share a clock: their offset is exactly 0. Others fit offset = a + b·t through
-the fastest exchanges before and after the run.
+the fastest exchanges before and after the run. Where other processes delay most answers, a rank asks more often.
 """
 
 from __future__ import annotations
 
+import heapq
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,14 @@ from pathlib import Path
 from genie.live.rendezvous.channel import CLOCK_TAG
 from genie.live.rendezvous.meeting import Rendezvous
 
-EXCHANGES = 32
+EXCHANGES_MIN = 32
+EXCHANGES_MAX = 512  # where other processes delay answers,
+EXCHANGES_TOTAL = 4096  # and rank 0 answers few ranks
+FASTEST = 9  # one gives the offset, and the others test it
+SPREAD_MAX = 1.5  # longest round trip of the fastest, over the shortest
+
+_ASK = b""
+_END = b"end"
 
 
 def clock_identity() -> tuple[str, str]:
@@ -55,16 +63,32 @@ def exchange(meet: Rendezvous, remote: list[int]) -> list[Exchange]:
     """
     exchanges: list[Exchange] = []
     if meet.rank == 0:
-        for _ in range(EXCHANGES * len(remote)):
-            caller, _ = meet.wait_for(CLOCK_TAG, remote, _do_nothing)
-            meet.channel.send(caller, CLOCK_TAG, str(time.monotonic_ns()).encode())
+        asking = set(remote)
+        while asking:
+            caller, payload = meet.wait_for(CLOCK_TAG, asking, _do_nothing)
+            if payload == _END:
+                asking.remove(caller)
+            else:
+                meet.channel.send(caller, CLOCK_TAG, str(time.monotonic_ns()).encode())
     elif meet.rank in remote:
-        for _ in range(EXCHANGES):
+        limit = min(EXCHANGES_MAX, EXCHANGES_TOTAL // len(remote))
+        while len(exchanges) < EXCHANGES_MIN or (len(exchanges) < limit and some_were_delayed(exchanges)):
             sent = time.monotonic_ns()
-            meet.channel.send(0, CLOCK_TAG, b"")
+            meet.channel.send(0, CLOCK_TAG, _ASK)
             _, payload = meet.wait_for(CLOCK_TAG, [0], _do_nothing)
             exchanges.append(Exchange(sent, int(payload), time.monotonic_ns()))
+        meet.channel.send(0, CLOCK_TAG, _END)
     return exchanges
+
+
+def some_were_delayed(exchanges: list[Exchange]) -> bool:
+    """Return whether the fastest exchanges took unlike times."""
+    fastest = fastest_of(exchanges)
+    return fastest[-1].round_trip_ns > SPREAD_MAX * fastest[0].round_trip_ns
+
+
+def fastest_of(exchanges: list[Exchange]) -> list[Exchange]:
+    return heapq.nsmallest(FASTEST, exchanges, key=lambda each: each.round_trip_ns)
 
 
 def _do_nothing() -> None:
@@ -97,19 +121,13 @@ def fit(before: list[Exchange], after: list[Exchange]) -> ClockFit:
 
     Residuals are taken on the next fastest exchanges, which the line was not fitted to.
     """
-    first = min(before, key=lambda e: e.round_trip_ns)
+    first, *others = fastest_of(before)
     if not after:
         return ClockFit(first.offset_ns, 0.0, first.middle_ns, first.round_trip_ns / 2)
-    last = min(after, key=lambda e: e.round_trip_ns)
+    last, *later = fastest_of(after)
     span_ns = last.middle_ns - first.middle_ns
     drift = (last.offset_ns - first.offset_ns) / span_ns if span_ns > 0 else 0.0
     line = ClockFit(first.offset_ns, drift, first.middle_ns)
-    held_out = [
-        exchange
-        for side, used in ((before, first), (after, last))
-        for exchange in sorted(side, key=lambda e: e.round_trip_ns)[: max(2, len(side) // 4)]
-        if exchange is not used
-    ]
-    residual = max((abs(e.offset_ns - line.at(e.middle_ns)) for e in held_out), default=0.0)
+    residual = max((abs(e.offset_ns - line.at(e.middle_ns)) for e in others + later), default=0.0)
     bound = max(first.round_trip_ns, last.round_trip_ns) / 2 + residual
     return ClockFit(first.offset_ns, drift, first.middle_ns, bound)
