@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -274,9 +275,11 @@ def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: i
 
     if problem := level.problem(job.fabric):
         raise LevelError(f"fabric '{job.fabric.name}': {problem}")
+    began = time.perf_counter()
     network = build_network(job.fabric)
     job.placed(network, job.fabric)
     plan = build_plan(job.workload, lowering=job.lowering)
+    planned_s = time.perf_counter() - began  # a simulation spends this, too
     expected = expected_of(job.fabric, network, plan, iterations, level)
     print(f"{job.workload.name}: {job.ranks} ranks on {job.fabric.name}; --dry-run: nothing is simulated")
     print(
@@ -289,10 +292,12 @@ def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: i
         skips = "; level packet+skip takes less where it can skip" if level.skips else ""
         skips += ", and --verify-skip plays both" if verify_skip else ""
         plays = f" for {iterations} plays" if iterations > 1 else ""
-        print(f"time: {words_of_time(expected.setup_s)} of set-up; level packet {span} on one core{plays}{skips}")
+        setup = words_of_time(planned_s + expected.setup_s)
+        print(f"time: {setup} of set-up; level packet {span} on one core{plays}{skips}")
     else:
         print(
-            f"time: not estimated at level {level.name}, only at level {PACKET}; for large jobs {ANALYTIC} is fastest"
+            f"time: {words_of_time(planned_s)} of set-up; the rest is not estimated at level {level.name}, only at "
+            f"level {PACKET}; for large jobs {ANALYTIC} is fastest"
         )
     more = f", and up to {skip_memory_bytes / 1e9:.2g} GB of episodes (--skip-memory)" if level.skips else ""
     print(f"memory: about {expected.memory_bytes / 1e9:.2g} GB{more}")

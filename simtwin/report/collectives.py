@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from simtwin.fabric.network import Network
     from simtwin.levels.part_times import PartTimes
 
+PAGE_ROWS_MAX = 50
+SAME_TIME = 0.01  # as a share of the longer one
 LIMITED_MAX = 24  # rows whose limit and limiting link are looked for
 BITS = 8
 
@@ -62,6 +64,30 @@ HEADER = (
 def header_of(rows: Sequence[CollectiveRow]) -> list[str]:
     """Return the names of the columns; NCCL's choice is one where some row has it."""
     return [*HEADER, *(["NCCL"] if any(row.chosen for row in rows) else [])]
+
+
+def groups_together(rows: Sequence[CollectiveRow]) -> list[list[CollectiveRow]]:
+    """Return the rows in their order, those together that differ in their group alone; their times are within 1 %."""
+    found: list[list[CollectiveRow]] = []
+    alike: dict[tuple[object, ...], list[list[CollectiveRow]]] = {}
+    for row in rows:
+        places = alike.setdefault((row.op, row.members, row.size_bytes, row.count, row.chosen), [])
+        own = next((it for it in places if _same_time(it[0].time_ns, row.time_ns)), None)
+        if own is None:
+            places.append(own := [])
+            found.append(own)
+        own.append(row)
+    return found
+
+
+def _same_time(one_ns: float, other_ns: float) -> bool:
+    return abs(one_ns - other_ns) <= SAME_TIME * max(one_ns, other_ns) or duration(one_ns) == duration(other_ns)
+
+
+def kinds_first(rows: Sequence[CollectiveRow]) -> list[CollectiveRow]:
+    """Return the rows, one of each kind first: rows of a kind differ in their group alone."""
+    kinds = groups_together(rows)
+    return [own[0] for own in kinds] + [row for own in kinds for row in own[1:]]
 
 
 def _limited(table: pl.DataFrame) -> set[int]:

@@ -25,7 +25,7 @@ from genie.page.lanes import SHORTEST_PART
 from genie.page.words import TITLE_MAX
 from genie.record.played import has_packets
 from simtwin.report.band import band_in_words, mean
-from simtwin.report.collectives import LIMITED_MAX, table_of
+from simtwin.report.collectives import LIMITED_MAX, PAGE_ROWS_MAX, groups_together, kinds_first, table_of
 from simtwin.report.limits import no_limits
 from simtwin.report.loads import FULL
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, STATES, recorded_ranks
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from simtwin.report.collectives import CollectiveRow
     from simtwin.report.rank_time import RankTime
 
-COLLECTIVES_MAX = 50
 STATE_COLOURS = ("var(--comp)", "var(--wire)", "var(--wait)", "var(--ground)")
 METRICS = {
     "mean": "mean utilisation",
@@ -147,8 +146,13 @@ def collectives(run: Run, rows: list[CollectiveRow], path: str) -> str:
     if any(row.link for row in rows):
         words.append("The limiting link needs most time for the bytes of one collective.")
     if len(rows) > LIMITED_MAX:
-        words.append(f"Limits and links are looked for in the first {LIMITED_MAX} rows.")
-    shown = rows[:COLLECTIVES_MAX]
+        words.append(
+            f"Limits and links are looked for in {LIMITED_MAX} rows: one of each operation and size, and those of most "
+            "time."
+        )
+    if 1 < (kinds := len(groups_together(rows))) < len(rows):
+        words.append(f"The first {kinds} rows differ in more than their group. Each of the others is like one of them.")
+    shown = kinds_first(rows)[:PAGE_ROWS_MAX]
     if len(rows) > len(shown):
         words.append(f"{len(rows) - len(shown)} more are not shown.")
     return section("Collectives", " ".join(words), table_of(shown), name="collectives")

@@ -50,7 +50,11 @@ def left_out(run: Run) -> str:
 def no_links(run: Run) -> str:
     """Return why there is no hottest link."""
     told = has_packets(run) or not run.transfers["size_bytes"].sum()
-    return "no link carried anything" if told else f"what links carry is not known at level {run.info['level']}"
+    return (
+        "no link carried anything"
+        if told
+        else f"level flow shows what links carry, and level {run.info['level']} does not"
+    )
 
 
 def busy(load: Mapping[str, Any], total_ns: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from genie.page import duration, percent, share
-from simtwin.report.collectives import header_of, words_of
+from simtwin.report.collectives import PAGE_ROWS_MAX, groups_together, header_of, words_of
 from simtwin.report.rank_time import COMPUTING, IDLE, NETWORK, OTHERS, mean_iteration, recorded_ranks
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from simtwin.report.collectives import CollectiveRow
 
 ROWS_MAX = 8
-SAME_TIME = 0.01  # as a share of the longer one
 SHOWN_SHARE = 0.005  # a smaller share of idle time is left out
 
 
@@ -29,26 +28,9 @@ def table_lines(rows: Sequence[CollectiveRow]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     if left := sum(map(len, found[ROWS_MAX:])):
-        lines.append(f"{left} more collectives, by operation, group and size: --report shows them")
+        shown = "them" if len(rows) <= PAGE_ROWS_MAX else f"{PAGE_ROWS_MAX} rows in all, one of each kind first"
+        lines.append(f"{left} more collectives, by operation, group and size: --report shows {shown}")
     return lines
-
-
-def groups_together(rows: Sequence[CollectiveRow]) -> list[list[CollectiveRow]]:
-    """Return the rows in their order, those together that differ in their group alone; their times are within 1 %."""
-    found: list[list[CollectiveRow]] = []
-    alike: dict[tuple[object, ...], list[list[CollectiveRow]]] = {}
-    for row in rows:
-        places = alike.setdefault((row.op, row.members, row.size_bytes, row.count, row.chosen), [])
-        own = next((it for it in places if _same_time(it[0].time_ns, row.time_ns)), None)
-        if own is None:
-            places.append(own := [])
-            found.append(own)
-        own.append(row)
-    return found
-
-
-def _same_time(one_ns: float, other_ns: float) -> bool:
-    return abs(one_ns - other_ns) <= SAME_TIME * max(one_ns, other_ns) or duration(one_ns) == duration(other_ns)
 
 
 def _cells(own: Sequence[CollectiveRow], header: Sequence[str]) -> list[str]:
