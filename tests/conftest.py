@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import time_limit
 from browsed import Opened, opening
 from clean_wheel import CleanWheel, build_clean_wheel
 from real_slurm import PROGRAMS
@@ -42,7 +43,19 @@ def scope_of(file: str) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that take longest: beside the live ones the wheel, then the guests that want it."""
     first = ("live", "tests/test_packaging.py", "guests")
+    if time_limit.times() is not None:
+        items.sort(key=lambda item: time_limit.rank_of(item.nodeid.split("::")[0]))
     items.sort(key=lambda item: [scope_of(item.nodeid.split("::")[0]) != scope for scope in first])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    time_limit.skip_if_over(item)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if words := time_limit.words_of(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(words)
 
 
 @pytest.hookimpl(optionalhook=True)

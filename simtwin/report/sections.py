@@ -145,7 +145,7 @@ def collectives(run: Run, rows: list[CollectiveRow], path: str) -> str:
         words.append(f"{why[:1].upper()}{why[1:]}.")
     if any(row.link for row in rows):
         words.append("The limiting link needs most time for the bytes of one collective.")
-    if len(rows) > LIMITED_MAX:
+    if len(rows) > LIMITED_MAX and any(row.limit for row in rows):
         words.append(
             f"Limits and links are looked for in {LIMITED_MAX} rows: one of each operation and size, and those of most "
             "time."
