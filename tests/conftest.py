@@ -42,9 +42,10 @@ def scope_of(file: str) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that take longest: beside the live ones the wheel, then the guests that want it."""
-    first = ("live", "tests/test_packaging.py", "guests")
+    first = ["live", "tests/test_packaging.py", "guests"]
     if time_limit.times() is not None:
         items.sort(key=lambda item: time_limit.rank_of(item.nodeid.split("::")[0]))
+        first.insert(1, "tests/test_site.py")  # before guests, as it is promised
     items.sort(key=lambda item: [scope_of(item.nodeid.split("::")[0]) != scope for scope in first])
 
 
@@ -54,8 +55,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if words := time_limit.words_of(terminalreporter.stats.get("skipped", [])):
-        terminalreporter.write_line(words)
+    for line in time_limit.words_of(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(optionalhook=True)

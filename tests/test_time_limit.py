@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import time
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import time_limit
+from test_documented_commands import ELSEWHERE
 from time_limit import NOT_PLAYED, PROMISED, rank_of, skip_if_over, words_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,8 +42,8 @@ def is_played(file: str, *marks: str) -> bool:
 def test_extended_tests_end_first(
     ends_s: float, promised_ends_s: float, drawn: bool, promised: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = time.time()
-    monkeypatch.setenv("GENIE_TESTS_UNTIL", f"{now + ends_s} {now + promised_ends_s}")
+    monkeypatch.setattr(time_limit.time, "time", lambda: 1000.0)
+    monkeypatch.setenv("GENIE_TESTS_UNTIL", f"{1000 + ends_s} {1000 + promised_ends_s}")
     assert is_played("tests/a.py", "extended") == is_played("tests/a.py", "drawn") == drawn
     assert is_played(PROMISED[0], "extended") == promised
     assert is_played("tests/a.py")
@@ -67,11 +70,22 @@ def test_what_was_not_played_is_counted() -> None:
     def report(file: str, why: str) -> Any:
         return SimpleNamespace(nodeid=f"{file}::test_it", longrepr=("conftest.py", 1, f"Skipped: {why}"))
 
-    left = [
-        report("a.py", NOT_PLAYED),
-        report("a.py", NOT_PLAYED),
-        report("b.py", NOT_PLAYED),
-        report("c.py", "no root"),
-    ]
-    assert words_of(left).startswith("3 extended tests of 2 files not played: ")
-    assert words_of(left[3:]) == ""
+    left = [report(file, NOT_PLAYED) for file in ("a.py", "a.py", "b.py")] + [report("c.py", "no root")]
+    (line,) = words_of(left)
+    assert line.startswith("3 extended tests of 2 files not played: ")
+    assert words_of(left[3:]) == []
+    (line, promised) = words_of([*left, report(PROMISED[0], NOT_PLAYED)])
+    assert line.startswith("4 extended tests of 3 files")
+    assert promised == f"PROMISED, BUT NOT PLAYED in full: {PROMISED[0]}"
+
+
+def test_commands_that_other_files_run_are_promised() -> None:
+    assert {test.partition("::")[0] for test in ELSEWHERE.values()} <= {*PROMISED}
+
+
+def test_a_run_whose_time_is_over_says_so() -> None:
+    environment = {**os.environ, "GENIE_TESTS_UNTIL": "1 2"}
+    line = [sys.executable, "-m", "pytest", "-q", "-m", "extended", "tests/live/test_gather.py"]
+    ended = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert "1 skipped" in ended.stdout, ended
+    assert f"1 extended tests of 1 files {NOT_PLAYED}; make test-all plays them" in ended.stdout

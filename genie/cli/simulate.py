@@ -162,7 +162,8 @@ def simulate(
         typer.Option(
             "--dry-run",
             help="Simulate nothing and write nothing. Print how many nodes, packets and queue pairs the job has. Print "
-            "the memory that its simulation is expected to take on this machine, and at the packet levels the time.",
+            "the time of the set-up on this machine, and the memory that the simulation is expected to take. At the "
+            "packet levels, also print its expected time.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -279,7 +280,7 @@ def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: i
     network = build_network(job.fabric)
     job.placed(network, job.fabric)
     plan = build_plan(job.workload, lowering=job.lowering)
-    planned_s = time.perf_counter() - began  # a simulation spends this, too
+    planned_s = time.perf_counter() - began  # a simulation spends this after reading the trace, too
     expected = expected_of(job.fabric, network, plan, iterations, level)
     print(f"{job.workload.name}: {job.ranks} ranks on {job.fabric.name}; --dry-run: nothing is simulated")
     print(
@@ -293,12 +294,11 @@ def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: i
         skips += ", and --verify-skip plays both" if verify_skip else ""
         plays = f" for {iterations} plays" if iterations > 1 else ""
         setup = words_of_time(planned_s + expected.setup_s)
-        print(f"time: {setup} of set-up; level packet {span} on one core{plays}{skips}")
+        print(f"time: {setup} of set-up after reading; level packet {span} on one core{plays}{skips}")
     else:
-        print(
-            f"time: {words_of_time(planned_s)} of set-up; the rest is not estimated at level {level.name}, only at "
-            f"level {PACKET}; for large jobs {ANALYTIC} is fastest"
-        )
+        rest = f"the rest is not estimated at level {level.name}, only at level {PACKET}"
+        fastest = f"for large jobs {ANALYTIC} is fastest"
+        print(f"time: {words_of_time(planned_s)} of set-up after reading; {rest}; {fastest}")
     more = f", and up to {skip_memory_bytes / 1e9:.2g} GB of episodes (--skip-memory)" if level.skips else ""
     print(f"memory: about {expected.memory_bytes / 1e9:.2g} GB{more}")
     if expected.recorded_ranks < job.ranks:

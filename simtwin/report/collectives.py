@@ -84,10 +84,11 @@ def _same_time(one_ns: float, other_ns: float) -> bool:
     return abs(one_ns - other_ns) <= SAME_TIME * max(one_ns, other_ns) or duration(one_ns) == duration(other_ns)
 
 
-def kinds_first(rows: Sequence[CollectiveRow]) -> list[CollectiveRow]:
-    """Return the rows, one of each kind first: rows of a kind differ in their group alone."""
-    kinds = groups_together(rows)
-    return [own[0] for own in kinds] + [row for own in kinds for row in own[1:]]
+def kinds_first(kinds: Sequence[Sequence[CollectiveRow]]) -> list[CollectiveRow]:
+    """Return the rows of groups_together(), first one of each kind: one whose limit or link is known, if any is."""
+    leads = [next((at for at, row in enumerate(own) if row.limit or row.link), 0) for own in kinds]
+    rest = [row for own, lead in zip(kinds, leads, strict=True) for at, row in enumerate(own) if at != lead]
+    return [own[lead] for own, lead in zip(kinds, leads, strict=True)] + rest
 
 
 def _limited(table: pl.DataFrame) -> set[int]:

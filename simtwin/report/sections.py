@@ -145,14 +145,15 @@ def collectives(run: Run, rows: list[CollectiveRow], path: str) -> str:
         words.append(f"{why[:1].upper()}{why[1:]}.")
     if any(row.link for row in rows):
         words.append("The limiting link needs most time for the bytes of one collective.")
-    if len(rows) > LIMITED_MAX and any(row.limit for row in rows):
+    if len(rows) > LIMITED_MAX and any(row.limit or row.link for row in rows):
         words.append(
-            f"Limits and links are looked for in {LIMITED_MAX} rows: one of each operation and size, and those of most "
-            "time."
+            f"Limits and links are looked for in {LIMITED_MAX} rows: first one for each operation, number of ranks and "
+            "size, then those of most time."
         )
-    if 1 < (kinds := len(groups_together(rows))) < len(rows):
-        words.append(f"The first {kinds} rows differ in more than their group. Each of the others is like one of them.")
-    shown = kinds_first(rows)[:PAGE_ROWS_MAX]
+    kinds = groups_together(rows)
+    shown = kinds_first(kinds)[:PAGE_ROWS_MAX]
+    if 1 < len(kinds) < len(shown):
+        words.append(f"The first {len(kinds)} rows differ in more than their group. The others are like one of them.")
     if len(rows) > len(shown):
         words.append(f"{len(rows) - len(shown)} more are not shown.")
     return section("Collectives", " ".join(words), table_of(shown), name="collectives")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from genie.page import count_of, duration, percent, share
 from genie.record.played import has_packets
+from simtwin.levels.names import ANALYTIC
 from simtwin.report.band import band_in_words, mean
 from simtwin.report.loads import FULL
 from simtwin.report.rank_time import NETWORK, recorded_ranks
@@ -49,12 +50,8 @@ def left_out(run: Run) -> str:
 
 def no_links(run: Run) -> str:
     """Return why there is no hottest link."""
-    told = has_packets(run) or not run.transfers["size_bytes"].sum()
-    return (
-        "no link carried anything"
-        if told
-        else f"level flow shows what links carry, and level {run.info['level']} does not"
-    )
+    is_known = run.info.get("level") != ANALYTIC or not run.transfers["size_bytes"].sum()
+    return "no link carried anything" if is_known else "level analytic has no loads of links, and level flow has them"
 
 
 def busy(load: Mapping[str, Any], total_ns: int) -> str:

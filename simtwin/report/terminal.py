@@ -28,7 +28,11 @@ def table_lines(rows: Sequence[CollectiveRow]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     if left := sum(map(len, found[ROWS_MAX:])):
-        shown = "them" if len(rows) <= PAGE_ROWS_MAX else f"{PAGE_ROWS_MAX} rows in all, one of each kind first"
+        shown = (
+            "them"
+            if len(rows) <= PAGE_ROWS_MAX
+            else f"{PAGE_ROWS_MAX} rows, with those that differ in their group alone last"
+        )
         lines.append(f"{left} more collectives, by operation, group and size: --report shows {shown}")
     return lines
 

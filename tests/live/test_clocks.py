@@ -124,6 +124,33 @@ def test_a_busy_machine_is_asked_more_often(
         assert fit(found, found).bound_ns == 15_000
 
 
+class Asks:
+    """Ranks 1 and 2 as rank 0 hears them, in turn: so many questions of each, and then its end."""
+
+    rank = 0
+
+    def __init__(self, questions: dict[int, int]) -> None:
+        self.channel, self.answered = self, dict.fromkeys(questions, 0)
+        turns = [(number, rank, b"") for rank, count in questions.items() for number in range(count)]
+        ends = [(count, rank, b"end") for rank, count in questions.items()]
+        self.messages = [(rank, payload) for _, rank, payload in sorted([*turns, *ends])]
+
+    def wait_for(self, tag: int, ranks: Iterable[int], idle: object) -> tuple[int, bytes]:
+        rank, payload = self.messages.pop(0)
+        assert rank in set(ranks)
+        return rank, payload
+
+    def send(self, rank: int, tag: int, payload: bytes) -> None:
+        assert int(payload) > 0
+        self.answered[rank] += 1
+
+
+def test_rank_0_answers_until_each_has_enough() -> None:
+    asks = Asks({1: 32, 2: 40})
+    assert exchange(asks, [1, 2]) == []  # type: ignore[arg-type]
+    assert (asks.answered, asks.messages) == ({1: 32, 2: 40}, [])
+
+
 def test_before_the_end_one_side_is_enough() -> None:
     clocks = Clocks(-7 * DAY_NS, 20e-6)
     found = fit(ping_pongs(clocks, random.Random(1), 1e12), [])

@@ -52,9 +52,9 @@ def least_busy_ns(run: Run, rows: pl.Expr) -> list[float]:
 def test_a_slow_nic_slows_its_own_rank_from_its_iteration_on(tmp_path: Path) -> None:
     run = played(tmp_path, "[[rate]]\nrank = 2\nfactor = 0.5\nfrom_iteration = 4\nuntil_iteration = 8\n", "-n", "10")
     slow = (pl.col("iteration") >= 4) & (pl.col("iteration") < 8)
-    before = least_busy_ns(run, pl.col("iteration") < 4)
+    before = least_busy_ns(run, pl.col("iteration") == 3)  # the last before the fault, and the first after it
     during = least_busy_ns(run, slow)
-    after = least_busy_ns(run, pl.col("iteration") >= 8)
+    after = least_busy_ns(run, pl.col("iteration") == 8)
     assert 1.8 < during[2] / before[2] < 2.2
     for rank in (0, 1, 3):
         assert 0.8 < during[rank] / before[rank] < 1.25

@@ -143,4 +143,4 @@ def test_clocks_a_day_apart(pair: tuple[str, str], tmp_path: Path) -> None:
             took=pl.col("end_ns").max() - pl.col("start_ns").max(),
         )
     )
-    assert ends.select((pl.col("apart") / pl.col("took")).min()).item() < 0.5
+    assert ends.select((pl.col("apart") / pl.col("took")).quantile(0.25)).item() < 0.5

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import genie_core
 import numpy as np
@@ -94,12 +96,20 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     assert lines[3].startswith("memory: about 0.")
 
 
-@pytest.mark.parametrize("level", ["flow", "analytic"])
-def test_a_level_without_an_estimate_says_so(level: str) -> None:
+@pytest.mark.parametrize(
+    ("level", "rest"),
+    [
+        ("flow", "the rest is not estimated at level flow, only at level packet; for large jobs analytic is fastest"),
+        ("analytic", "the rest is not estimated at level analytic, only at level packet; for large jobs .*"),
+        ("packet", r"level packet \d+ s( to \d+ s)? on one core"),
+    ],
+)
+def test_the_set_up_is_measured(level: str, rest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = itertools.chain([0.0, 100.0], map(float, itertools.count(1000)))
+    monkeypatch.setattr("genie.cli.simulate.time", SimpleNamespace(perf_counter=lambda: next(times)))
     ended = in_this_process(
         "simulate", f"{ROOT}/examples/transformer", "--rate", "1Gb/s", "--dry-run", "--level", level
     )
     assert ended.code == 0, ended
-    time = next(line for line in ended.stdout.splitlines() if line.startswith("time: "))
-    rest = f"the rest is not estimated at level {level}, only at level packet; for large jobs analytic is fastest"
-    assert re.fullmatch(rf"time: \d+ s of set-up; {rest}", time), time
+    line = next(line for line in ended.stdout.splitlines() if line.startswith("time: "))
+    assert re.fullmatch(rf"time: 100 s of set-up after reading; {rest}", line), line

@@ -17,10 +17,10 @@ from simtwin.fabric.topology import build_network
 from simtwin.play.run import simulate_to_folder, simulated
 from simtwin.play.twin import Twin
 from simtwin.report import simulation_report
-from simtwin.report.collectives import LIMITED_MAX, PAGE_ROWS_MAX, CollectiveRow, _limited, kinds_first
+from simtwin.report.collectives import LIMITED_MAX, PAGE_ROWS_MAX, CollectiveRow, _limited, groups_together, kinds_first
 from simtwin.report.limits import Limit
 from simtwin.report.rank_time import NETWORK, mean_iteration
-from simtwin.report.terminal import ROWS_MAX, exposed_line, groups_together, table_lines
+from simtwin.report.terminal import ROWS_MAX, exposed_line, table_lines
 from simtwin.sweep.communication import communication_of
 
 
@@ -71,13 +71,15 @@ def test_rows_that_are_not_printed_are_counted_by_group() -> None:
     assert len(lines) == 1 + ROWS_MAX + 1
     assert table_lines([]) == []
     many = [_row(f"g{number}", size_bytes=1 << 10) for number in range(PAGE_ROWS_MAX)] + rows
-    shown = f"--report shows {PAGE_ROWS_MAX} rows in all, one of each kind first"
+    shown = f"--report shows {PAGE_ROWS_MAX} rows, with those that differ in their group alone last"
     assert table_lines(many)[-1] == f"6 more collectives, by operation, group and size: {shown}"
 
 
 def test_a_page_has_one_row_of_each_kind_first() -> None:
-    rows = [_row(f"g{number}", size_bytes=1 << (20 - number // 3)) for number in range(7)]
-    assert [row.group for row in kinds_first(rows)] == ["g0", "g3", "g6", "g1", "g2", "g4", "g5"]
+    rows = [_row(f"g{number}", size_bytes=1 << (20 - number // 3), link="") for number in range(7)]
+    assert [row.group for row in kinds_first(groups_together(rows))] == ["g0", "g3", "g6", "g1", "g2", "g4", "g5"]
+    rows[4] = replace(rows[4], link="host0->leaf0")
+    assert [row.group for row in kinds_first(groups_together(rows))] == ["g0", "g4", "g6", "g1", "g2", "g3", "g5"]
 
 
 def _twin(level: str = "analytic") -> Twin:

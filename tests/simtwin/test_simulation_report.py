@@ -328,8 +328,8 @@ def test_a_level_without_links_draws_none(tmp_path: Path, opened: Opened) -> Non
     folder = _incast(tmp_path / "run", "analytic")
     tab = opened(write_simulation_report(folder))
     said = tab.inner_text("#verdict")
-    assert "evel flow shows what links carry, and level analytic does not; level analytic has no packets" in said
-    assert "Level flow shows what links carry, and level analytic does not." in tab.inner_text("#topology")
+    assert "evel analytic has no loads of links, and level flow has them; level analytic has no packets" in said
+    assert "Level analytic has no loads of links, and level flow has them." in tab.inner_text("#topology")
     assert "Level analytic plays no messages, so slowdowns are not known." in tab.inner_text("#flows")
     assert tab.locator("#flows table").count() == 0
     assert tab.locator("#topology svg").count() == 0

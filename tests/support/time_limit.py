@@ -1,7 +1,7 @@
 """A limit on the time of extended tests, for CI: those that documents promise, then files in a drawn order.
 
-GENIE_TESTS_UNTIL has two times in seconds since 1970. After the first, extended tests are skipped, but for those of
-PROMISED, which are skipped after the second. GENIE_TESTS_SEED draws the order, so that other files come first in
+GENIE_TESTS_UNTIL has two times in seconds since 1970. After the first no extended test begins, but for those of
+PROMISED. After the second none of these begins. GENIE_TESTS_SEED draws the order, so that other files come first in
 another run. Both are set by .ci/run; without them all tests are played.
 """
 
@@ -13,12 +13,13 @@ import time
 
 import pytest
 
-# Commands of every page, packages as users get them, the site and jobs of Slurm.
+# Commands of every page, also on RDMA devices of guests, packages as users get them, the site, and Slurm's scripts.
 PROMISED = (
     "tests/test_documented_commands.py",
     "tests/test_packaging.py",
     "tests/test_site.py",
     "tests/hosts/test_real_slurm.py",
+    "tests/hosts/test_real_health.py",
     "tests/rxe/test_verbs_validate.py",
     "tests/rxe/test_guest_packages.py",
 )
@@ -26,9 +27,12 @@ NOT_PLAYED = "not played: the time of this run was over"
 
 
 def times() -> tuple[float, float] | None:
-    """Return when extended tests end, and when those that are promised do; None: never."""
+    """Return when extended tests begin no more, and when those that are promised do not; None: always."""
     given = os.environ.get("GENIE_TESTS_UNTIL", "").split()
-    return (float(given[0]), float(given[1])) if given else None
+    if not given:
+        return None
+    first, second = map(float, given)
+    return first, second
 
 
 def rank_of(file: str) -> tuple[bool, str]:
@@ -47,10 +51,12 @@ def skip_if_over(item: pytest.Item) -> None:
         pytest.skip(NOT_PLAYED)
 
 
-def words_of(skipped: list[pytest.TestReport]) -> str:
-    """Return a line that says how many tests were not played; "" where all were."""
+def words_of(skipped: list[pytest.TestReport]) -> list[str]:
+    """Return lines that say how many tests were not played, and which promised files; none where all were."""
     left = [
         report.nodeid for report in skipped if isinstance(report.longrepr, tuple) and NOT_PLAYED in report.longrepr[2]
     ]
     files = {name.split("::")[0] for name in left}
-    return f"{len(left)} extended tests of {len(files)} files {NOT_PLAYED}; make test-all plays them" if left else ""
+    lines = [f"{len(left)} extended tests of {len(files)} files {NOT_PLAYED}; make test-all plays them"] if left else []
+    promised = sorted(files.intersection(PROMISED))
+    return lines + [f"PROMISED, BUT NOT PLAYED in full: {', '.join(promised)}" for _ in promised[:1]]

@@ -15,8 +15,8 @@ from genie.live.rendezvous.channel import CLOCK_TAG
 from genie.live.rendezvous.meeting import Rendezvous
 
 EXCHANGES_MIN = 32
-EXCHANGES_MAX = 512  # where other processes delay answers,
-EXCHANGES_TOTAL = 4096  # and rank 0 answers few ranks
+EXCHANGES_MAX = 512  # of a rank, while other processes delay its answers
+EXCHANGES_TOTAL = 4096  # of all ranks together: rank 0 answers one at a time
 FASTEST = 9  # one gives the offset, and the others test it
 SPREAD_MAX = 1.5  # longest round trip of the fastest, over the shortest
 
@@ -72,7 +72,7 @@ def exchange(meet: Rendezvous, remote: list[int]) -> list[Exchange]:
                 meet.channel.send(caller, CLOCK_TAG, str(time.monotonic_ns()).encode())
     elif meet.rank in remote:
         limit = min(EXCHANGES_MAX, EXCHANGES_TOTAL // len(remote))
-        while len(exchanges) < EXCHANGES_MIN or (len(exchanges) < limit and some_were_delayed(exchanges)):
+        while len(exchanges) < EXCHANGES_MIN or (len(exchanges) < limit and _are_unlike(exchanges)):
             sent = time.monotonic_ns()
             meet.channel.send(0, CLOCK_TAG, _ASK)
             _, payload = meet.wait_for(CLOCK_TAG, [0], _do_nothing)
@@ -81,13 +81,13 @@ def exchange(meet: Rendezvous, remote: list[int]) -> list[Exchange]:
     return exchanges
 
 
-def some_were_delayed(exchanges: list[Exchange]) -> bool:
-    """Return whether the fastest exchanges took unlike times."""
-    fastest = fastest_of(exchanges)
+def _are_unlike(exchanges: list[Exchange]) -> bool:
+    """Return whether the fastest exchanges took unlike times: then other processes have delayed some of them."""
+    fastest = _fastest_of(exchanges)
     return fastest[-1].round_trip_ns > SPREAD_MAX * fastest[0].round_trip_ns
 
 
-def fastest_of(exchanges: list[Exchange]) -> list[Exchange]:
+def _fastest_of(exchanges: list[Exchange]) -> list[Exchange]:
     return heapq.nsmallest(FASTEST, exchanges, key=lambda each: each.round_trip_ns)
 
 
@@ -121,10 +121,10 @@ def fit(before: list[Exchange], after: list[Exchange]) -> ClockFit:
 
     Residuals are taken on the next fastest exchanges, which the line was not fitted to.
     """
-    first, *others = fastest_of(before)
+    first, *others = _fastest_of(before)
     if not after:
         return ClockFit(first.offset_ns, 0.0, first.middle_ns, first.round_trip_ns / 2)
-    last, *later = fastest_of(after)
+    last, *later = _fastest_of(after)
     span_ns = last.middle_ns - first.middle_ns
     drift = (last.offset_ns - first.offset_ns) / span_ns if span_ns > 0 else 0.0
     line = ClockFit(first.offset_ns, drift, first.middle_ns)
