@@ -126,7 +126,7 @@ def rows_of(size_bytes: int, shared: Path | None) -> dict[str, Row]:
         )
     of_128 = (
         "1.3 M packets are played: 0.5 s at level packet's speed. 0.3 M of them are the first rounds, 0.4 M those at "
-        "the seam of the two loops, and 0.6 M the last ones, whose receives lead to no more."
+        "the seam of the two loops, and 0.6 M the last rounds, whose receives have no successors."
     )
     for ranks, ports, most_s, limit in ((128, 8, 0.3, of_128), (1024, 16, 3.0, "")):
         rows[f"ring-{ranks}"] = Row(

@@ -1,5 +1,6 @@
 // Likeness of steps: how often a collective in progress can do again what it has just done.
 #include <algorithm>
+#include <cassert>
 #include <span>
 #include <vector>
 
@@ -26,7 +27,7 @@ bool is_moved(const std::vector<std::int32_t>& starts, const std::vector<std::in
 }  // namespace
 
 // A step and the one `stride` later do the same once they are ready.
-bool Walker::does_alike(const Instance& at, std::int32_t step, std::int32_t stride) const {
+bool Walker::does_same(const Instance& at, std::int32_t step, std::int32_t stride) const {
   const StepTemplate& steps = steps_of(at.node);
   const std::size_t one = index(step), other = index(step + stride);
   // A reduction may take longer than a receive: times are compared below.
@@ -51,7 +52,9 @@ class Walker::Comparison {
         lowest_(std::max(lowest, 0)),
         compared_end_(steps_.steps() - stride),
         furthest_(furthest()),
-        furthest_done_(furthest_done()) {}
+        furthest_done_(furthest_done()) {
+    assert(stride > 0);
+  }
 
   std::int64_t repeats(std::int64_t most) const {
     most = times(furthest_done_, most, [&](std::int32_t step) { return leads_alike(step); });
@@ -60,13 +63,14 @@ class Walker::Comparison {
 
   std::int64_t periods_until_alike() const {
     // An unlike step shows in two comparisons: with the one before it, and with the one after it.
-    const std::int32_t leader =
+    const std::int32_t last_lead =
         last_unlike(furthest_done_ + stride_, [&](std::int32_t step) { return leads_alike(step); });
-    const std::int32_t actor = last_unlike(furthest_, [&](std::int32_t step) { return acts_alike(step); });
+    const std::int32_t last_work =
+        last_unlike(furthest_, [&](std::int32_t step) { return acts_alike(step); });
     const auto until_below = [&](std::int32_t step) { return (step - lowest_ + stride_) / stride_; };
-    const std::int32_t until_done = (leader - furthest_done_ + 2 * stride_ - 1) / stride_;
-    const bool is_below = leader < lowest_ || is_known_when_done(leader + stride_);
-    return std::max({1, is_below ? until_done : until_below(leader), until_below(actor)});
+    const std::int32_t until_done = (last_lead - furthest_done_ + 2 * stride_ - 1) / stride_;
+    const bool is_below = last_lead < lowest_ || is_known_when_done(last_lead + stride_);
+    return std::max({1, is_below ? until_done : until_below(last_lead), until_below(last_work)});
   }
 
  private:
@@ -82,7 +86,7 @@ class Walker::Comparison {
   }
   // No state has compared a counter above `top`: it is the number of dependencies.
   bool acts_alike(std::int32_t step) const {
-    return walker_.does_alike(at_, step, stride_) &&
+    return walker_.does_same(at_, step, stride_) &&
            (step + stride_ <= at_.top || dependencies(step) == dependencies(step + stride_));
   }
   std::int32_t dependencies(std::int32_t step) const {
@@ -135,7 +139,7 @@ class Walker::Comparison {
     return next < 0 || next > step;
   }
 
-  // Of the collective; -1: none.
+  // The next receive of the collective in this row; -1: none.
   std::int32_t next_receive(const Match& match) const {
     for (std::int32_t lane = match.lane_head; lane >= 0; lane = walker_.lanes_[index(lane)].next) {
       if (walker_.lanes_[index(lane)].instance == instance_) return walker_.lanes_[index(lane)].step;
@@ -188,7 +192,7 @@ Walker::Loop Walker::loop(std::int32_t instance) const {
   for (std::int32_t length = 1; first + kTimesLeast * length <= end && furthest < end && compared_most > 0;
        ++length) {
     std::int32_t step = first;
-    while (step + length < end && does_alike(at, step, length) &&
+    while (step + length < end && does_same(at, step, length) &&
            is_moved(steps.dep_start, steps.deps, step, length))
       ++step;
     compared_most -= step - first;

@@ -279,7 +279,7 @@ class Walker final : public Fold::Handles {
   std::string missing_steps(std::int32_t node) const;
   void fold(Fold& fold, Instance& instance);
   std::int32_t* fold_waits(Fold& fold, std::int32_t& head);
-  bool does_alike(const Instance& instance, std::int32_t step, std::int32_t stride) const;
+  bool does_same(const Instance& instance, std::int32_t step, std::int32_t stride) const;
   class Comparison;
 
   // Fields that every node uses come first.

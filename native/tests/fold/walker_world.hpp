@@ -44,8 +44,8 @@ struct Case {
   bool receives_first = false;   // in a pair
   bool is_chain = false;         // the first rank does not receive, and the last one does not send
   std::int32_t last_window = 0;  // receives of the last rank of a chain wait for that so many before
-  double least_share = 0.5;      // of the time, that is skipped
-  bool jumps = true;             // at all
+  double least_share = 0.5;      // of the time that is skipped
+  bool jumps = true;             // some jump is possible
 };
 
 inline StepTemplate template_of(const Case& each, std::int32_t rank) {

@@ -216,6 +216,7 @@ void Recurrence::begin_short(Kind kind, TimePs period, std::int32_t rank) {
   const bool is_known = period == known.seen_period;
   // A state that recurred after many periods may recur after fewer of them this time.
   const std::uint32_t parts = is_known ? parts_of(known.whole_period / period) : 1;
+  assert(!is_known || known.whole_period % period == 0);
   const TimePs every = is_known ? known.whole_period / parts : period;
   short_ = {.kind = kind,
             .seen_period = period,

@@ -18,6 +18,7 @@ std::int64_t Recurrence::periods(const State& earlier, const State& later, TimeP
     const Place &before = earlier.places[at], &after = later.places[at];
     if (before.rank != after.rank || before.progress.instance != after.progress.instance) return 0;
     const std::int32_t stride = after.progress.base - before.progress.base;
+    if (stride < 0) return 0;
     if (stride == 0) continue;
     moves = true;
     count = simulator_.walkers()[index(after.rank)].repeats(after.progress.instance, stride,
