@@ -50,8 +50,11 @@ def left_out(run: Run) -> str:
 
 def no_links(run: Run) -> str:
     """Return why there is no hottest link."""
-    is_known = run.info.get("level") != ANALYTIC or not run.transfers["size_bytes"].sum()
-    return "no link carried anything" if is_known else "level analytic has no loads of links, and level flow has them"
+    if not run.transfers["size_bytes"].sum():
+        return "no link carried anything"
+    if run.info.get("level") == ANALYTIC:
+        return "level analytic has no loads of links, and level flow has them"
+    return "no link with a limited rate carried anything"
 
 
 def busy(load: Mapping[str, Any], total_ns: int) -> str:
