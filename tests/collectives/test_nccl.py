@@ -17,7 +17,7 @@ from genie.collectives import LoweringError, Template
 from genie.collectives.check import check_sizes, meaning_of, prove, prove_order
 from genie.collectives.nccl.shape import NCCL_ALGORITHMS, NcclShape, lower_nccl
 from genie.collectives.nccl.sizes import PROTOCOLS, cut_of, message_chunks, over_channels
-from genie.collectives.nccl.steps import NOBODY, double_binary_tree
+from genie.collectives.nccl.steps import NOBODY, double_binary_tree, message_steps
 from genie.collectives.nccl.tuning import Server
 from genie.collectives.player import POLICIES, play
 from genie.plan.build import build_plan
@@ -154,6 +154,13 @@ def test_an_all_to_all_has_eight_pairs_at_once() -> None:
 
     assert not any(waits(peer) for peer in range(1, 9))
     assert {int(template.peer[step]) for step in waits(9)} == {1, 19}
+
+
+def test_members_of_an_all_to_all_share_the_layout_of_their_steps() -> None:
+    message_steps.cache_clear()
+    for position in range(24):
+        lower_nccl("all_to_all", NcclShape(), 24, position, 24 * MIB, local=8)
+    assert message_steps.cache_info().misses <= 3
 
 
 def test_window_is_a_buffer() -> None:

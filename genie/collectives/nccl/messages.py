@@ -96,7 +96,8 @@ def _message_template(op: str, at: Member, chunks: int, rows: int, root: int, re
         words, sent = _relayed(at, chunks, rows)
         begun = [words]
         begins = np.flatnonzero((sent.action == SEND) & (sent.deps < 0).all(axis=1))
-        edges = [((1, int(step)), (0, int(word))) for step in begins for word in np.flatnonzero(words.action != SEND)]
+        heard = np.flatnonzero(words.action != SEND)
+        edges = [((1, np.repeat(begins, len(heard))), (0, np.tile(heard, len(begins))))]
     for steps in (*begun, sent, *inside) if op == "all_to_all" else ():  # data from member j is in block members + j
         steps.block_base[steps.action != SEND] += members
     network_ps = costs.send_ps + costs.receive_ps

@@ -9,7 +9,7 @@ byte do both; no other messages are sent inside a node.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -116,7 +116,8 @@ def _last_of_each_peer(steps: Steps) -> list[int]:
     return sorted({int(steps.peer[step]): int(step) for step in own}.values())
 
 
-Edge = tuple[tuple[int, int], tuple[int, int]]  # (step that waits, step that it waits for), as (piece, step)
+# (step that waits, step that it waits for), as (piece, step); or arrays of as many steps of one piece each.
+Edge: TypeAlias = "tuple[tuple[int, int | NDArray[np.int64]], tuple[int, int | NDArray[np.int64]]]"
 
 
 def template_of(
@@ -165,8 +166,8 @@ def template_of(
         waits.append(place[starts[number] + step])
         awaited.append(place[starts[number] + steps.deps[step, which]])
     for (one, step_of_one), (other, step_of_other) in edges:
-        waits.append(place[starts[one] + step_of_one : starts[one] + step_of_one + 1])
-        awaited.append(place[starts[other] + step_of_other : starts[other] + step_of_other + 1])
+        waits.append(np.atleast_1d(place[starts[one] + step_of_one]))
+        awaited.append(np.atleast_1d(place[starts[other] + step_of_other]))
     waiting = np.concatenate([*waits, np.zeros(0, np.int64)]).astype(np.int64)
     needed = np.concatenate([*awaited, np.zeros(0, np.int64)]).astype(np.int64)
     sort = np.lexsort((needed, waiting))

@@ -11,6 +11,8 @@ of two leaders of one channel, which is the number of members of a node.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -144,22 +146,42 @@ def messages(
     over. Chunk k's blocks start at k * `stride`. `copies`: number of times that each message is sent, one after the
     other.
     """
+    shape = tuple(tuple((to != NOBODY, source != NOBODY) for to, _, source, _ in group) for group in peers)
+    steps = message_steps(shape, chunks, window, stride, copies)
+    pairs = np.array([pair for group in peers for pair in group], np.int64).reshape(-1, 4)[steps.peer]
+    sends = steps.action == SEND
+    peer, block = (np.where(sends, pairs[:, out], pairs[:, into]) for out, into in ((0, 2), (1, 3)))
+    return replace(steps, peer=peer, block=block, block_base=steps.block_base.copy())
+
+
+@cache
+def message_steps(
+    shape: tuple[tuple[tuple[bool, bool], ...], ...], chunks: int, window: int, stride: int, copies: int
+) -> Steps:
+    """`messages` by which pairs send and which receive. The members of a group differ in the peers alone.
+
+    In place of a peer there is the number of its pair; blocks are 0.
+    """
     rows: list[Row] = []
     bases: list[int] = []
     over: dict[int, list[int]] = {}
-    for group in peers:
+    first = 0  # pair of the group
+    for group in shape:
         lanes: dict[tuple[int, int], list[int]] = {}
         for chunk in [*range(chunks)] * copies:
-            for number, (target, out, source, into) in enumerate(group):
-                for action, peer, block in ((SEND, target, out), (RECV, source, into)):
-                    if peer == NOBODY:
+            for number, ends in enumerate(group):
+                for action, has_end in zip((SEND, RECV), ends, strict=True):
+                    if not has_end:
                         continue
                     lane = lanes.setdefault((number, action), [])
                     full = action == RECV and len(lane) >= window
-                    rows.append((action, peer, block, [lane[-window]] if full else over.get(number, [])))
+                    rows.append((action, first + number, 0, [lane[-window]] if full else over.get(number, [])))
                     bases.append(chunk * stride)
                     lane.append(len(rows) - 1)
+        first += len(group)
         for number in range(len(group)):
             over[number] = [lanes[number, action][-1] for action in (SEND, RECV) if (number, action) in lanes]
-    steps = steps_of(rows)
-    return Steps(steps.action, steps.peer, steps.block, np.array(bases, np.int64), steps.deps)
+    steps = replace(steps_of(rows), block_base=np.array(bases, np.int64))
+    for shared in (steps.action, steps.deps):
+        shared.setflags(write=False)
+    return steps
