@@ -214,7 +214,7 @@ def simulate(
             print_expected(job, level, (iterations or 1) * (3 if band else 1), memory_bytes, verify_skip)
             return 0
         twin = job.twin(threads=simulated.threads, level=level, model=model)
-        _warn_of_threads(simulated, job, twin)
+        _warn_of_threads(simulated, job, twin, plays_apart=series is None and stop_after is None and not error)
         job.warn_of_idle_options(level.name)
         if band and not has_compute(job.workload):
             warn("--band: the workload has no compute times: the iteration takes the same time at all three")
@@ -369,11 +369,13 @@ def _error_of(text: str) -> float:
     return percent / 100
 
 
-def _warn_of_threads(simulated: TwinOptions, job: Job, twin: Twin) -> None:
+def _warn_of_threads(simulated: TwinOptions, job: Job, twin: Twin, plays_apart: bool) -> None:
     if simulated.threads > 1 and isinstance(job.fabric.control, Hpcc):
         warn("hpcc's telemetry needs one thread: --threads 1 is used")
     elif simulated.threads > twin.threads:
         warn(f"level {simulated.level} runs in one thread: --threads 1 is used")
+    elif simulated.threads > 1 and simulated.level == "packet+skip" and plays_apart:
+        note("--threads: with more than one, collectives that come again are played again, not replayed")
 
 
 def _result(run: Run, level: Level) -> str:

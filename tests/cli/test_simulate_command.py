@@ -247,6 +247,14 @@ def test_a_run_of_the_twin_is_not_followed(trace: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_threads_replay_no_collectives(trace: str, tmp_path: Path) -> None:
+    ended = simulate(trace, tmp_path / "out", "--threads", "2")
+    said = "--threads: with more than one, collectives that come again are played again, not replayed"
+    assert (ended.code, ended.stderr) == (0, f"genie: {said}\n")
+    assert simulate(trace, tmp_path / "packets", "--threads", "2", "--level", "packet").stderr == ""
+    assert open_run(tmp_path / "out").timeline.equals(open_run(tmp_path / "packets").timeline)
+
+
 # Series
 
 
