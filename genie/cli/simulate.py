@@ -34,6 +34,7 @@ from simtwin.levels.names import ANALYTIC, PACKET, Level
 from simtwin.play.band import has_compute
 from simtwin.play.run import Follow, simulate_to_folder
 from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
+from simtwin.play.skipping import SEVERAL_THREADS
 from simtwin.play.twin import LevelError, SimulationError, Twin
 from simtwin.play.watching import Watch
 from simtwin.report.band import band_in_words
@@ -214,7 +215,7 @@ def simulate(
             print_expected(job, level, (iterations or 1) * (3 if band else 1), memory_bytes, verify_skip)
             return 0
         twin = job.twin(threads=simulated.threads, level=level, model=model)
-        _warn_of_threads(simulated, job, twin, plays_apart=series is None and stop_after is None and not error)
+        _warn_of_threads(simulated, job, twin)
         job.warn_of_idle_options(level.name)
         if band and not has_compute(job.workload):
             warn("--band: the workload has no compute times: the iteration takes the same time at all three")
@@ -258,6 +259,11 @@ def simulate(
         if digest is not None and tells:
             _print_collectives(run, digest)
         skip = run.info.get("skip") or {}
+        if SEVERAL_THREADS in skip.get("reasons", ()):
+            note(
+                f"--threads {simulated.threads}: collectives and messages that come again were played each time. With "
+                "--threads 1 they are played once for all that are alike"
+            )
         difference = skip.get("difference")
         if difference == "" and (skip["packets"] or skip["episodes"]["replayed"]):
             note("--verify-skip: all packets were played too; timeline, transfers and link counters are the same")
@@ -369,13 +375,11 @@ def _error_of(text: str) -> float:
     return percent / 100
 
 
-def _warn_of_threads(simulated: TwinOptions, job: Job, twin: Twin, plays_apart: bool) -> None:
+def _warn_of_threads(simulated: TwinOptions, job: Job, twin: Twin) -> None:
     if simulated.threads > 1 and isinstance(job.fabric.control, Hpcc):
         warn("hpcc's telemetry needs one thread: --threads 1 is used")
     elif simulated.threads > twin.threads:
         warn(f"level {simulated.level} runs in one thread: --threads 1 is used")
-    elif simulated.threads > 1 and simulated.level == "packet+skip" and plays_apart:
-        note("--threads: with more than one, collectives that come again are played again, not replayed")
 
 
 def _result(run: Run, level: Level) -> str:

@@ -18,7 +18,7 @@ from genie.job.warnings import warn
 from genie.live.launch.loopback import free_loopback_hosts
 from genie.live.transport import VERBS
 from genie.live.verbs.environment import given_settings
-from genie.plan.lowering import Lowering
+from genie.plan.lowering import Lowering, unequal_groups
 from genie.workload.compute import fill_durations, parse_compute
 from genie.workload.graph import Workload
 from genie.workload.load import load
@@ -102,6 +102,8 @@ class Job:
         """The rules by which collectives become messages. Raises WireError, and NcclVariableError."""
         lowering = lowering_from(self.traffic, self._ranks_per_node, self.variables, self._known_fabric)
         for text in warnings_of(self.variables) if lowering.nccl else ():
+            warn(text)
+        if lowering.nccl is not None and (text := unequal_groups(self.workload, lowering.node_ranks)):
             warn(text)
         return lowering
 

@@ -429,6 +429,7 @@ class TwinOptions:
         Path | None, Option("With `--model astra-sim`: file `logical_topology.json` of ASTRA-sim.", TWIN)
     ] = None
     threads: Annotated[int, Option(
-        "Number of threads of a simulation at level `packet`. The results do not depend on the number.",
+        "Number of threads of a simulation at level `packet` or `packet+skip`. The results do not depend on the "
+        "number. With one thread, level `packet+skip` plays collectives that come again once.",
         TWIN, (), 1, 1024, default="1",
     )] = 1  # fmt: skip

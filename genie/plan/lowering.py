@@ -94,6 +94,23 @@ def check_groups(lowering: Lowering, workload: Workload) -> None:
             )
 
 
+def unequal_groups(workload: Workload, ranks_per_node: int) -> str:
+    """Groups with several ranks on a node whose data inside nodes is sent over the network, in words; "" if none."""
+    found = [
+        group.name
+        for group in workload.groups
+        if members_per_node(group.ranks, ranks_per_node) == 1
+        and len({rank // ranks_per_node for rank in group.ranks}) < len(group.ranks)
+    ]
+    if not found:
+        return ""
+    which = f"group {found[0]} has" if len(found) == 1 else f"{len(found)} groups, such as {found[0]}, have"
+    return (
+        f"{which} unequal numbers of ranks on nodes of {ranks_per_node}, or ranks out of order: data between their "
+        "ranks of one node crosses the network too"
+    )
+
+
 def members_per_node(ranks: Sequence[int], ranks_per_node: int) -> int:
     """Number of a group's members on each node, if all nodes have as many and they are in order; otherwise 1.
 

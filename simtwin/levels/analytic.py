@@ -51,7 +51,8 @@ class CostKeys:
 def cost_keys(workload: Workload, classes: Sequence[PlanClass]) -> CostKeys:
     """Return the keys of all ranks, which `classes` hold.
 
-    With uneven splits the size is the larger of the bytes that the rank sends and receives.
+    With uneven splits the size is that of even ones with as many bytes between the rank and the others. Of the bytes
+    that it sends and those that it receives, the larger number counts.
     """
     number: dict[CostKey, int] = {}
     of_rank: dict[int, NDArray[np.int32]] = {}
@@ -72,10 +73,12 @@ def cost_keys(workload: Workload, classes: Sequence[PlanClass]) -> CostKeys:
 
 
 def _key_of(workload: Workload, own: PlanClass, binding: Binding, group: int) -> CostKey:
-    size_bytes = max(binding.size_bytes, 0)
+    members, size_bytes = workload.groups[group].ranks, max(binding.size_bytes, 0)
     if (splits := own.template.splits.get(binding.row)) is not None:
-        size_bytes = max(int(np.sum(each)) for each in splits)
-    return CostKey(Op(binding.op).name.lower(), workload.groups[group].ranks, size_bytes, binding.root)
+        positions = np.flatnonzero(np.isin(members, own.ranks))
+        moved = max(int(np.sum(each) - np.asarray(each)[positions].min()) for each in splits)
+        size_bytes = -(-moved * len(members) // max(len(members) - 1, 1))
+    return CostKey(Op(binding.op).name.lower(), members, size_bytes, binding.root)
 
 
 def costs_of(model: CostModel, keys: Sequence[CostKey]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from simtwin.play.twin import Simulation
 
 NO_RECURRENCE = "no period was found that could be skipped"
+SEVERAL_THREADS = "no episodes: several threads play"
 
 
 @dataclass(frozen=True)

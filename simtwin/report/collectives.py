@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -111,7 +112,8 @@ def _chosen(run: Run) -> dict[tuple[object, ...], str]:
 def collective_rows(run: Run, network: Network, parts: PartTimes | None = None) -> list[CollectiveRow]:
     """Return the rows, those of most time first. `parts`: of the job's collectives, for limits.
 
-    A collective that was in progress when the simulation stopped is in no row.
+    A collective that was in progress when the simulation stopped is in no row. With uneven splits the size is the
+    largest of a member.
     """
     import polars as pl
 
@@ -120,8 +122,9 @@ def collective_rows(run: Run, network: Network, parts: PartTimes | None = None) 
         return []
     each = (
         with_members(run, played.with_columns(exposed=pl.Series(_exposed_ns(run, played))))
-        .group_by("iteration", "group", "seq", "op", "size_bytes")
+        .group_by("iteration", "group", "seq", "op")
         .agg(
+            size_bytes=pl.col("size_bytes").max(),
             members=pl.col("members").first(),
             took=pl.col("end_ns").max() - pl.col("there_ns").first(),
             waited=pl.col("there_ns").first() - pl.col("start_ns").min(),
@@ -145,7 +148,7 @@ def collective_rows(run: Run, network: Network, parts: PartTimes | None = None) 
     limited = _limited(table)
     limits = Limits(run, network, parts) if parts is not None and Limits.told(run) else None
     for at, it in enumerate(table.iter_rows(named=True)):
-        op, size, members, time_ns = it["op"] or "", it["size_bytes"], it["members"], max(float(it["time"]), 1e-9)
+        op, size, members, time_ns = it["op"] or "", it["size_bytes"], it["members"], float(it["time"]) or math.inf
         link, busy_ns, limit = "", 0.0, None
         if at in limited:
             loads = _loads(run, pairs, it["iteration"], it["group"], it["seq"])
@@ -281,9 +284,10 @@ def _busy(loads: pl.DataFrame) -> Busy:
 
 def words_of(row: CollectiveRow, columns: int = len(HEADER)) -> list[str]:
     """Return the first cells of a row, in the order of header_of()."""
+    rates = row.algorithm_bytes_per_s, row.bus_bytes_per_s
     return [
         row.op, row.group, str(row.members), amount(row.size_bytes), str(row.count), duration(row.time_ns),
-        f"{amount(round(row.algorithm_bytes_per_s))}/s", f"{amount(round(row.bus_bytes_per_s))}/s",
+        *(f"{amount(round(rate))}/s" if row.time_ns else "–" for rate in rates),
         duration(row.exposed_ns), str(row.limit or "–"), row.link or "–", percent(row.link_share) if row.link else "–",
         row.chosen or "–",
     ][:columns]  # fmt: skip

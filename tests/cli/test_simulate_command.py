@@ -18,9 +18,11 @@ from live_runs import GENIE, Ended, heed_signals, in_this_process, rings
 from genie.cli.simulation_progress import Progress, StopSignals
 from genie.record import open_run
 from genie.record.schemas import SERIES_SCHEMA
+from simtwin.play.skipping import SEVERAL_THREADS
 
 pytestmark = pytest.mark.live
 
+FABRICS = Path(__file__).parents[2] / "hosts" / "fabrics"
 LIMIT_S = 10.0  # from a signal to the end: half a second on a free machine
 
 
@@ -247,12 +249,28 @@ def test_a_run_of_the_twin_is_not_followed(trace: str, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_threads_replay_no_collectives(trace: str, tmp_path: Path) -> None:
-    ended = simulate(trace, tmp_path / "out", "--threads", "2")
-    said = "--threads: with more than one, collectives that come again are played again, not replayed"
-    assert (ended.code, ended.stderr) == (0, f"genie: {said}\n")
-    assert simulate(trace, tmp_path / "packets", "--threads", "2", "--level", "packet").stderr == ""
-    assert open_run(tmp_path / "out").timeline.equals(open_run(tmp_path / "packets").timeline)
+def test_what_several_threads_do_not_skip_is_said(tmp_path: Path) -> None:
+    again = rings(tmp_path, 8, collectives=5, size_bytes=64 << 10, compute_ns=100_000_000)
+    fabric = ("--fabric", str(FABRICS / "lab-8.toml"))
+
+    def simulated(*arguments: str) -> tuple[Ended, list[str], int]:
+        ended = in_this_process("simulate", again, *fabric, "-o", str(tmp_path / "out"), *arguments)
+        skip = open_run(tmp_path / "out").info["skip"]
+        return ended, skip["reasons"], skip["episodes"]["replayed"]
+
+    one, reasons, replayed = simulated()
+    assert (one.code, one.stderr, reasons, replayed > 0) == (0, "", [], True)
+    two, reasons, replayed = simulated("--threads", "2")
+    said = (
+        "--threads 2: collectives and messages that come again were played each time. With --threads 1 they are played "
+        "once for all that are alike"
+    )
+    assert (two.code, two.stderr, replayed) == (0, f"genie: {said}\n", 0)
+    assert SEVERAL_THREADS in reasons
+    # Nothing is lost by threads where one thread plays them too.
+    for other in (("--series", "10ms"), ("--stop-after", "1s"), ("--spray", "2")):
+        ended, reasons, replayed = simulated("--threads", "2", *other)
+        assert (said in ended.stderr, SEVERAL_THREADS in reasons, replayed) == (False, False, 0), other
 
 
 # Series

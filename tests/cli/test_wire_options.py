@@ -13,7 +13,7 @@ from genie.job.job import Job
 from genie.job.options import LiveOptions, TrafficOptions
 from genie.plan.lowering import Lowering
 from genie.record import open_run
-from genie.workload.graph import Workload
+from genie.workload.graph import Group, Workload
 
 pytestmark = pytest.mark.live
 
@@ -40,6 +40,29 @@ def test_channels_at_least_above_channels_at_most_are_told(capsys: pytest.Captur
     assert lowering.nccl.channels == 8
     said = capsys.readouterr().err
     assert said == "genie: NCCL_MIN_NCHANNELS=8 is above NCCL_MAX_NCHANNELS=2: the former holds, as for NCCL\n"
+
+
+def test_groups_with_unequal_numbers_of_ranks_on_nodes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    groups = [
+        Group("even", (0, 1, 2, 3)),
+        Group("spread", (0, 2, 4)),
+        Group("odd", (0, 1, 2)),
+        Group("mixed", (0, 2, 1)),
+    ]
+    for number, said in (
+        (2, ""),
+        (3, "group odd has unequal numbers of ranks on nodes of 2, or ranks out of order"),
+        (4, "2 groups, such as odd, have unequal numbers of ranks on nodes of 2, or ranks out of order"),
+    ):
+        job = Job(
+            TrafficOptions(wire="nccl", ranks_per_node=2),
+            LiveOptions(),
+            Workload("job", 6, groups[:number], {}),
+            Hosts(()),
+        )
+        assert job.lowering.nccl is not None
+        more = ": data between their ranks of one node crosses the network too"
+        assert capsys.readouterr().err == (f"genie: {said}{more}\n" if said else "")
 
 
 def test_a_file_that_is_named_and_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from real_slurm import NODES, Slurm, cluster
 
-pytestmark = [pytest.mark.live, pytest.mark.extended]
+pytestmark = [pytest.mark.live, pytest.mark.extended, pytest.mark.timeout(900)]
 
 CHECK = Path(__file__).resolve().parents[2] / "hosts" / "health-check.sh"
 REASON = "genie: mpirun is missing: pip install mpich"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from live_runs import genie
 
 from genie.record import Run, open_run
 from genie.record.bus_bandwidth import algorithm_bytes, bus_bytes
-from genie.workload.graph import Op, Workload
+from genie.workload.graph import Kind, Op, Workload
 from genie.workload.synthetic import collective
 from simtwin.fabric.network import Network
 from simtwin.fabric.reading import parse_fabric
@@ -64,6 +65,27 @@ def test_bandwidths_are_those_of_nccl_tests(tmp_path: Path) -> None:
         assert row.bus_bytes_per_s == pytest.approx(bus * (1 << 20) / row.time_ns * 1e9)
     assert algorithm_bytes("gather", 10, 4) == 40
     assert bus_bytes("broadcast", 10, 4) == 10
+
+
+def test_a_collective_of_uneven_splits_is_one_row(tmp_path: Path) -> None:
+    """Its size is the largest of a member, and no link is busier than always."""
+    workload = collective(Op.ALL_TO_ALL, 4, 4 << 20, count=2, compute_ns=50_000)
+    for rank, graph in workload.ranks.items():
+        sent, received = np.full(4, rank + 1 << 18), np.arange(1, 5) << 18
+        for row in range(len(graph)):
+            if graph.kind[row] == Kind.COLL:
+                graph.splits[row] = (sent, received)
+                graph.size_bytes[row] = sent.sum()
+    times = []
+    for level in ("packet", "flow", "analytic"):
+        run, network = simulated(tmp_path / level, workload, level=level)
+        (row,) = collective_rows(run, network)
+        assert (row.members, row.size_bytes, row.count) == (4, 4 << 20, 2)
+        assert row.link_share <= 1
+        times.append(row.time_ns)
+    least_ns = (3 << 20) * 8 / 25  # the last rank's bytes for the others
+    assert min(times) >= least_ns
+    assert max(times) < 1.4 * least_ns  # with headers, and hashed paths that meet
 
 
 def test_the_limiting_link_is_that_of_most_time_and_no_faster_than_its_rate(tmp_path: Path) -> None:

@@ -91,8 +91,9 @@ def _message_template(op: str, at: Member, chunks: int, rows: int, root: int, re
     if costs != NO_COSTS and at.local > 1:  # on a channel of their own, so that no message waits behind their time
         own, pairs = (_ends(pairs, at, inside=each) for each in (True, False))
         inside = [with_delay(n.messages([own], 1, STEPS, rows), costs.finish_ps)] if own else []
-    sent = _side_by_side(pairs, chunks, rows)
-    if op == "all_to_all" and relays:
+    if op != "all_to_all" or not relays:
+        sent = _side_by_side(pairs, chunks, rows)
+    else:
         words, sent = _relayed(at, chunks, rows)
         begun = [words]
         begins = np.flatnonzero((sent.action == SEND) & (sent.deps < 0).all(axis=1))

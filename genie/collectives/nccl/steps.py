@@ -158,7 +158,7 @@ def messages(
 def message_steps(
     shape: tuple[tuple[tuple[bool, bool], ...], ...], chunks: int, window: int, stride: int, copies: int
 ) -> Steps:
-    """`messages` by which pairs send and which receive. The members of a group differ in the peers alone.
+    """`messages` by which pairs send and which receive: members that send and receive alike differ in peers and blocks.
 
     In place of a peer there is the number of its pair; blocks are 0.
     """
@@ -182,6 +182,6 @@ def message_steps(
         for number in range(len(group)):
             over[number] = [lanes[number, action][-1] for action in (SEND, RECV) if (number, action) in lanes]
     steps = replace(steps_of(rows), block_base=np.array(bases, np.int64))
-    for shared in (steps.action, steps.deps):
+    for shared in (steps.action, steps.peer, steps.block, steps.block_base, steps.deps):
         shared.setflags(write=False)
     return steps

@@ -12,6 +12,7 @@ namespace genie::twin {
 namespace {
 
 constexpr std::uint64_t kBeginningsMost = 8;
+constexpr const char* kThreads = "several threads play";
 
 std::uint64_t key_of(const Operation& operation) {
   return pair_key(static_cast<std::uint32_t>(operation.peer), operation.tag);
@@ -63,9 +64,9 @@ std::string Episodes::problem_of(const roce::SpreadConfig& spread) const {
 
 void Episodes::attach(Simulator& simulator) {
   ++report_.beginnings;
-  if (simulator.threads() > 1) unusable_ = "several threads play";
   if (!simulator.is_divided()) unusable_ = "links without any time join nodes";
   if (unusable_.empty()) unusable_ = simulator.unfoldable();
+  if (unusable_.empty() && simulator.threads() > 1) unusable_ = kThreads;
   if (!unusable_.empty()) return;
   forget_simulator();
   simulator_ = &simulator;
