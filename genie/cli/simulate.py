@@ -393,8 +393,9 @@ def _result(run: Run, level: Level) -> str:
         return f"{extent_of(run)}, level {level.name}, {took}"
     packets = run.info["data_packets"]
     done = f"{packets} data packets ({packets / max(wall_s, 1e-9) / 1e6:.2f} M/s)"
-    if (skip := run.info.get("skip")) and skip["packets"]:
-        done = f"{skip['share']:.1%} of {packets} data packets skipped, {_bits(skip)}"
+    if skip := run.info.get("skip"):
+        skipped = f"{skip['share']:.1%} of {packets} data packets skipped, {_bits(skip)}"
+        done = skipped if skip["packets"] else f"{done}, none skipped"
     return ", ".join([extent_of(run), done, *events_of(run.counters), took])
 
 

@@ -259,6 +259,7 @@ def test_what_several_threads_do_not_skip_is_said(tmp_path: Path) -> None:
         return ended, skip["reasons"], skip["episodes"]["replayed"]
 
     one, reasons, replayed = simulated()
+    assert " data packets skipped, " in one.stdout
     assert (one.code, one.stderr, reasons, replayed > 0) == (0, "", [], True)
     two, reasons, replayed = simulated("--threads", "2")
     said = (
@@ -267,6 +268,7 @@ def test_what_several_threads_do_not_skip_is_said(tmp_path: Path) -> None:
     )
     assert (two.code, two.stderr, replayed) == (0, f"genie: {said}\n", 0)
     assert SEVERAL_THREADS in reasons
+    assert " M/s), none skipped, " in two.stdout
     # Nothing is lost by threads where one thread plays them too.
     for other in (("--series", "10ms"), ("--stop-after", "1s"), ("--spray", "2")):
         ended, reasons, replayed = simulated("--threads", "2", *other)
