@@ -261,8 +261,8 @@ def simulate(
         skip = run.info.get("skip") or {}
         if SEVERAL_THREADS in skip.get("reasons", ()):
             note(
-                f"--threads {simulated.threads}: collectives and messages that come again were played each time. With "
-                "--threads 1 they are played once for all that are alike"
+                f"--threads {simulated.threads}: collectives and messages that come again were played each time; one "
+                "thread can play them once for all that are alike"
             )
         difference = skip.get("difference")
         if difference == "" and (skip["packets"] or skip["episodes"]["replayed"]):

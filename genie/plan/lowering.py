@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from genie.collectives.msccl.algorithm import PREFIX, load_msccl
 from genie.collectives.nccl.shape import NcclShape, choose_nccl
 from genie.inputs.spelling import option
@@ -95,16 +97,24 @@ def check_groups(lowering: Lowering, workload: Workload) -> None:
 
 
 def unequal_groups(workload: Workload, ranks_per_node: int) -> str:
-    """Groups with several ranks on a node whose data inside nodes is sent over the network, in words; "" if none."""
+    """Groups with several ranks on a node whose data inside nodes is sent over the network, in words; "" if none.
+
+    Groups without a collective count only where the workload is known by its shape alone.
+    """
     found = [
-        group.name
-        for group in workload.groups
+        (at, group.name)
+        for at, group in enumerate(workload.groups)
         if members_per_node(group.ranks, ranks_per_node) == 1
         and len({rank // ranks_per_node for rank in group.ranks}) < len(group.ranks)
     ]
+    if found and workload.ranks:
+        graphs = {id(graph): graph for graph in workload.ranks.values()}.values()
+        used = {group for graph in graphs for group in np.unique(graph.group[graph.kind == Kind.COLL]).tolist()}
+        found = [(at, name) for at, name in found if at in used]
     if not found:
         return ""
-    which = f"group {found[0]} has" if len(found) == 1 else f"{len(found)} groups, such as {found[0]}, have"
+    first = found[0][1]
+    which = f"group {first} has" if len(found) == 1 else f"{len(found)} groups, such as {first}, have"
     return (
         f"{which} unequal numbers of ranks on nodes of {ranks_per_node}, or ranks out of order: data between their "
         "ranks of one node crosses the network too"

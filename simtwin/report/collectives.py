@@ -113,7 +113,7 @@ def collective_rows(run: Run, network: Network, parts: PartTimes | None = None) 
     """Return the rows, those of most time first. `parts`: of the job's collectives, for limits.
 
     A collective that was in progress when the simulation stopped is in no row. With uneven splits the size is the
-    largest of a member.
+    most bytes that a member sends.
     """
     import polars as pl
 

@@ -263,8 +263,8 @@ def test_what_several_threads_do_not_skip_is_said(tmp_path: Path) -> None:
     assert (one.code, one.stderr, reasons, replayed > 0) == (0, "", [], True)
     two, reasons, replayed = simulated("--threads", "2")
     said = (
-        "--threads 2: collectives and messages that come again were played each time. With --threads 1 they are played "
-        "once for all that are alike"
+        "--threads 2: collectives and messages that come again were played each time; one thread can play them once "
+        "for all that are alike"
     )
     assert (two.code, two.stderr, replayed) == (0, f"genie: {said}\n", 0)
     assert SEVERAL_THREADS in reasons

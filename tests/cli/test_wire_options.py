@@ -11,9 +11,10 @@ from genie.config.hosts import Hosts
 from genie.config.nccl import NcclVariables
 from genie.job.job import Job
 from genie.job.options import LiveOptions, TrafficOptions
-from genie.plan.lowering import Lowering
+from genie.plan.lowering import Lowering, unequal_groups
 from genie.record import open_run
-from genie.workload.graph import Group, Workload
+from genie.workload.build import RankBuilder
+from genie.workload.graph import Group, Kind, Op, Workload
 
 pytestmark = pytest.mark.live
 
@@ -63,6 +64,12 @@ def test_groups_with_unequal_numbers_of_ranks_on_nodes_are_told(capsys: pytest.C
         assert job.lowering.nccl is not None
         more = ": data between their ranks of one node crosses the network too"
         assert capsys.readouterr().err == (f"genie: {said}{more}\n" if said else "")
+    workload = Workload("job", 6, groups, {})
+    for group, name in ((0, ""), (3, "mixed")):
+        builder = RankBuilder(0)
+        builder.add(0, "sum", Kind.COLL, (), op=Op.ALL_REDUCE, group=group, size_bytes=8)
+        workload.ranks[0], _ = builder.finish()
+        assert unequal_groups(workload, 2)[:16] == (f"group {name} has " if name else ""), "others send nothing"
 
 
 def test_a_file_that_is_named_and_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

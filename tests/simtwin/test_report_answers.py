@@ -68,7 +68,7 @@ def test_bandwidths_are_those_of_nccl_tests(tmp_path: Path) -> None:
 
 
 def test_a_collective_of_uneven_splits_is_one_row(tmp_path: Path) -> None:
-    """Its size is the largest of a member, and no link is busier than always."""
+    """Its size is the most bytes that a member sends, and no link is busy for longer than it takes."""
     workload = collective(Op.ALL_TO_ALL, 4, 4 << 20, count=2, compute_ns=50_000)
     for rank, graph in workload.ranks.items():
         sent, received = np.full(4, rank + 1 << 18), np.arange(1, 5) << 18

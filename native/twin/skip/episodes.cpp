@@ -12,7 +12,6 @@ namespace genie::twin {
 namespace {
 
 constexpr std::uint64_t kBeginningsMost = 8;
-constexpr const char* kThreads = "several threads play";
 
 std::uint64_t key_of(const Operation& operation) {
   return pair_key(static_cast<std::uint32_t>(operation.peer), operation.tag);
@@ -66,7 +65,7 @@ void Episodes::attach(Simulator& simulator) {
   ++report_.beginnings;
   if (!simulator.is_divided()) unusable_ = "links without any time join nodes";
   if (unusable_.empty()) unusable_ = simulator.unfoldable();
-  if (unusable_.empty() && simulator.threads() > 1) unusable_ = kThreads;
+  if (unusable_.empty() && simulator.threads() > 1) unusable_ = "several threads play";
   if (!unusable_.empty()) return;
   forget_simulator();
   simulator_ = &simulator;
