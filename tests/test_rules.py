@@ -81,7 +81,8 @@ TWIN = {
     "twin/levels": {*PURE, "twin/kernel", "twin/fabric"},
     "twin/host": {*PURE, "twin/kernel", "twin/fabric", "twin/port", "twin/network"},
     "twin/packet_level": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/host", "twin/levels"},
-    "twin/skip": {*PURE, "twin/fabric", "twin/network", "twin/host", "twin/packet_level"},
+    "twin/skip": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/host", "twin/packet_level"},
+    "twin/estimate": {*PURE, "twin/packet_level"},
 }
 NATIVE: dict[str, set[str]] = {
     **PURE,

@@ -17,10 +17,10 @@
 #include "bindings/arrays.hpp"
 #include "bindings/plan.hpp"
 #include "bindings/roce_config.hpp"
+#include "twin/estimate/steady_flows.hpp"
 #include "twin/packet_level/simulator.hpp"
 #include "twin/skip/episodes.hpp"
 #include "twin/skip/recurrence.hpp"
-#include "twin/skip/steady_flows.hpp"
 
 namespace genie::bindings {
 namespace {

@@ -73,6 +73,19 @@ class Fold {
     value = static_cast<Number>(found.after);
     return found;
   }
+  // Another part of the state follows.
+  enum class Part : std::uint8_t {
+    kRank,
+    kQueuePair,
+    kNic,
+    kPort,
+    kTurn,
+    kService,
+    kOrder,
+    kProcess,
+    kShared
+  };
+  virtual void part(Part /*kind*/, std::uint32_t /*number*/) {}
   // All that follows belongs to a queue pair. `peer`: the queue pair at the other end.
   virtual void at_queue_pair(std::uint32_t /*id*/, std::uint32_t /*peer*/) {}
   // A number on a base's circle.
@@ -160,6 +173,41 @@ struct Snapshot {
     friend bool operator==(const Left&, const Left&) = default;
   };
   std::vector<Left> left;
+  struct Start {  // of a part of the state, among the values of each kind
+    Fold::Part kind = Fold::Part::kShared;
+    std::uint32_t number = 0, words = 0, counters = 0, rare = 0, latest = 0, either = 0, left = 0;
+
+    std::uint64_t key() const { return std::uint64_t{static_cast<std::uint8_t>(kind)} << 32 | number; }
+  };
+  std::vector<Start> starts;
+  // Where the values of a part end.
+  Start end_of(std::size_t part) const {
+    if (part + 1 < starts.size()) return starts[part + 1];
+    const auto count = [](const auto& values) { return static_cast<std::uint32_t>(values.size()); };
+    return {Fold::Part::kShared, 0,          count(words), count(counters), count(rare), count(latest),
+            count(either),       count(left)};
+  }
+
+  // The state of some parts. is_in(kind, number): whether a part is one of them.
+  template <class IsIn>
+  Snapshot of_parts(IsIn is_in) const {
+    Snapshot some;
+    some.now = now;
+    const auto take = [](auto& to, const auto& from, std::uint32_t first, std::uint32_t end) {
+      to.insert(to.end(), from.begin() + first, from.begin() + end);
+    };
+    for (std::size_t at = 0; at < starts.size(); ++at) {
+      const Start &own = starts[at], end = end_of(at);
+      if (!is_in(own.kind, own.number)) continue;
+      take(some.words, words, own.words, end.words);
+      take(some.counters, counters, own.counters, end.counters);
+      take(some.rare, rare, own.rare, end.rare);
+      take(some.latest, latest, own.latest, end.latest);
+      take(some.either, either, own.either, end.either);
+      take(some.left, left, own.left, end.left);
+    }
+    return some;
+  }
 
   // True if a simulation goes on from the later state as from this one, and nothing rare lies between.
   bool recurs_in(const Snapshot& later) const {
@@ -212,7 +260,8 @@ struct Snapshot {
 // Takes a snapshot.
 class Observe : public Fold {
  public:
-  explicit Observe(TimePs now) { found_.now = now; }
+  // `keeps_starts`: of parts.
+  explicit Observe(TimePs now, bool keeps_starts = false) : keeps_starts_(keeps_starts) { found_.now = now; }
 
   const Snapshot& found() const { return found_; }
   Snapshot take() { return std::move(found_); }
@@ -253,6 +302,12 @@ class Observe : public Fold {
   void handle(std::uint64_t& value) override {
     word(handles_ == nullptr ? value : handles_->relative(value));
   }
+  void part(Part kind, std::uint32_t number) override {
+    const auto count = [](const auto& values) { return static_cast<std::uint32_t>(values.size()); };
+    if (keeps_starts_)
+      found_.starts.push_back({kind, number, count(found_.words), count(found_.counters), count(found_.rare),
+                               count(found_.latest), count(found_.either), count(found_.left)});
+  }
 
  protected:
   void word(std::uint64_t value) override { found_.words.push_back(value); }
@@ -264,6 +319,7 @@ class Observe : public Fold {
   }
 
   Snapshot found_;
+  bool keeps_starts_;
 };
 
 // Moves a state by `periods` times what lies between two equal snapshots of it; the state is that of the
@@ -331,6 +387,44 @@ class Shift : public Fold {
   std::int64_t periods_;
   TimePs by_;
   std::size_t at_ = 0, latest_at_ = 0, either_at_ = 0;
+};
+
+// Moves the times of a state's events, and nothing else. The state is that of `now`; a move back takes back
+// one of the same length.
+class Displacement : public Fold {
+ public:
+  Displacement(TimePs now, TimePs by) : now_(now), by_(by) {}
+
+  void moment(TimePs& time) override { move(time); }
+  void not_before(TimePs& time, TimePs slack) override {
+    const TimePs before = by_ < 0 ? time + by_ : time;
+    if (time != kNever && before + slack > now_) move(time);
+  }
+  void after(TimePs& time, TimePs) override { move(time); }
+  void timer(TimePs& time) override { move(time); }
+  void own_time(TimePs&) override {}
+  void latest(TimePs&) override {}
+  void horizon(TimePs) override {}
+  Base base(std::uint64_t value, std::uint64_t) override { return {value, value}; }
+  std::uint64_t relative(const Base&, std::uint64_t value, std::uint64_t) override { return value; }
+  using Fold::either;
+  std::uint64_t either(const Base&, std::uint64_t value, std::uint64_t) override { return value; }
+  void left(std::uint64_t, std::uint64_t) override {}
+  void replayed(Replayed&) override {}
+  void total(std::uint64_t&) override {}
+  void total(std::int64_t&) override {}
+  void rare(std::uint64_t&) override {}
+  void handle(std::uint64_t&) override {}
+
+ protected:
+  void word(std::uint64_t) override {}
+
+ private:
+  void move(TimePs& time) const {
+    if (time != kNever) time += by_;
+  }
+
+  TimePs now_, by_;
 };
 
 }  // namespace genie

@@ -11,13 +11,46 @@ bool Hosts::can_fold() const {
 }
 
 // Ranks come first: handles are relative to their progress.
-void Hosts::fold(Fold& fold, PacketBases& bases) {
-  for (std::uint32_t rank = 0; rank < ranks_.ranks(); ++rank)
+void Hosts::fold(Fold& fold, PacketBases& bases, const Scope& scope) {
+  for (std::uint32_t rank = 0; rank < ranks_.ranks(); ++rank) {
+    if (scope.ranks[rank] == 0) continue;
+    fold.part(Fold::Part::kRank, rank);
     ranks_.fold(fold, static_cast<std::int32_t>(rank));
+  }
   bases.resize(queue_pairs_.size());
-  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) fold_queue_pair(fold, id, bases);
+  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
+    if (scope.ranks[index(queue_pairs_[id].rank)] == 0) continue;
+    fold.part(Fold::Part::kQueuePair, id);
+    fold_queue_pair(fold, id, bases);
+  }
   fold.set_handles(nullptr);
-  for (std::uint32_t number = 0; number < nics_.size(); ++number) nics_[number].fold(fold);
+  for (std::uint32_t number = 0; number < nics_.size(); ++number) {
+    if (scope.links[nics_[number].link()] == 0) continue;
+    fold.part(Fold::Part::kNic, number);
+    nics_[number].fold(fold);
+  }
+}
+
+bool Hosts::is_quiet(std::uint32_t id, const Scope& scope) const {
+  const roce::QueuePair& own = queue_pairs_[id].queue_pair;
+  if (own.has_data() || own.has_control()) return false;
+  return std::ranges::all_of(queue_pairs_.routes_of(id), [&](std::uint32_t route) {
+    return std::ranges::all_of(links_.path_from(route), [&](std::uint32_t link) {
+      return scope.links[link] != 0 || !links_.has_packets_of(link, id, queue_pairs_[id].peer);
+    });
+  });
+}
+
+bool Hosts::sleeps(std::int32_t rank) const {
+  if (!ranks_.sleeps(rank)) return false;
+  for (std::uint32_t id = queue_pairs_.first_of(rank); id < queue_pairs_.size(); ++id) {
+    const HostQueuePair& own = queue_pairs_[id];
+    if (own.rank != rank) break;
+    if (schedule_.time_of(timer_source_ + id) != kNever ||
+        schedule_.time_of(nic_source_ + nics_[own.nic].link()) != kNever)
+      return false;
+  }
+  return true;
 }
 
 void Hosts::fold_queue_pair(Fold& fold, std::uint32_t id, PacketBases& bases) {

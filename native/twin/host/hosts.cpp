@@ -54,6 +54,8 @@ bool Hosts::handle(Process& process, std::uint32_t source) {
 // A rank's message, in parts where its connection has several queue pairs that share it.
 void Hosts::post(Process& process, std::int32_t rank, const Operation& operation) {
   const std::uint32_t first = queue_pairs_.first(rank, operation.peer);
+  if (any_guarded_ && guarded_[first] != 0) [[unlikely]]
+    touched_.push_back(first);
   queue_pairs_.connection_of(queue_pairs_[first])
       .send(operation.handle, operation.tag, static_cast<std::uint64_t>(operation.size_bytes),
             [&](const roce::Connection::Part& part) {

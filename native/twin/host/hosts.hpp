@@ -1,5 +1,6 @@
 // Hosts of the packet level: ranks, queue pairs and NIC ports, between walkers and links.
 #pragma once
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <string>
@@ -13,6 +14,7 @@
 #include "twin/host/queue_pairs.hpp"
 #include "twin/host/rank_driver.hpp"
 #include "twin/kernel/schedule.hpp"
+#include "twin/kernel/scope.hpp"
 #include "twin/network/links.hpp"
 #include "twin/network/packet_bases.hpp"
 
@@ -89,7 +91,19 @@ class Hosts {
   // True where their state can be folded.
   bool can_fold() const;
   // Gives the bases of what is under way to each queue pair.
-  void fold(Fold& fold, PacketBases& bases);
+  void fold(Fold& fold, PacketBases& bases, const Scope& scope);
+  // A queue pair has nothing to send, and nothing is on its way outside a scope's links.
+  bool is_quiet(std::uint32_t queue_pair, const Scope& scope) const;
+  // Nothing will happen to a rank before one of its nodes starts, or a packet comes.
+  bool sleeps(std::int32_t rank) const;
+  // Hears of messages that such queue pairs are given.
+  void guard(std::vector<std::uint8_t> queue_pairs) {
+    guarded_ = std::move(queue_pairs);
+    any_guarded_ = std::ranges::find(guarded_, 1) != guarded_.end();
+  }
+  bool has_guards() const { return any_guarded_; }
+  bool is_touched() const { return !touched_.empty(); }
+  std::vector<std::uint32_t> take_touched() { return std::exchange(touched_, {}); }
   // Of one rank and its queue pairs alone, for an observer.
   void fold_rank(Fold& fold, std::int32_t rank, PacketBases& bases);
 
@@ -126,6 +140,9 @@ class Hosts {
   bool sends_ect_;                                         // data may be marked
   bool asks_telemetry_;                                    // of the ports on its way
   bool keep_trace_ = false;
+  bool any_guarded_ = false;
+  std::vector<std::uint8_t> guarded_;   // by queue pair
+  std::vector<std::uint32_t> touched_;  // guarded queue pairs that have been given messages
   std::uint32_t watched_ = kNone;
   std::vector<TimePs> departures_;  // of the watched queue pair's data
 };

@@ -96,6 +96,8 @@ class RankDriver {
   }
   // Handles that follow belong to the rank, whose fold has been.
   void set_handles(Fold& fold, std::int32_t rank) { fold.set_handles(&walkers_[index(rank)]); }
+  // A rank waits for the start of nodes, or for packets.
+  bool sleeps(std::int32_t rank) const { return events_[index(rank)].are_starts(); }
   // Its events have been moved.
   void renew_events() {
     for (std::uint32_t rank = 0; rank < ranks(); ++rank) set_event(static_cast<std::int32_t>(rank));

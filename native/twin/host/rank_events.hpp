@@ -81,6 +81,11 @@ class RankEvents {
     unused_.push_back(event.place);
     return delayed_[event.place].operation;
   }
+  // All of them are starts of nodes.
+  bool are_starts() const {
+    return std::ranges::all_of(
+        heap_, [](const Event& it) { return it.kind == Kind::kSleep && Walker::is_of_node(it.order); });
+  }
   // Their walker's handles are set. Timers of nodes do not recur.
   void fold(Fold& fold);
 

@@ -106,29 +106,47 @@ void InputOrder::take_later(TimePs now) {
   }
 }
 
-void InputOrder::fold(Fold& fold) {
+void InputOrder::fold(Fold& fold, const Scope& scope) {
+  std::vector<std::uint32_t>& own = in_scope_;
+  own.clear();
+  for (std::uint32_t input = 0; input < links.size(); ++input) {
+    if (scope.links[links[input]] != 0) own.push_back(input);
+  }
   // Places of the times of service and of meetings among all of these.
-  std::vector<std::uint64_t> sorted = served_;
-  for (std::uint32_t input = 0; input < links.size(); ++input) sorted.push_back(meeting(input));
+  std::vector<std::uint64_t> sorted;
+  for (const std::uint32_t input : own) sorted.insert(sorted.end(), {served_[input], meeting(input)});
   std::sort(sorted.begin(), sorted.end());
   sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
   const auto place = [&](std::uint64_t time) {
     return std::lower_bound(sorted.begin(), sorted.end(), time) - sorted.begin();
   };
-  for (std::uint32_t input = 0; input < links.size(); ++input)
-    fold.exact(place(served_[input]), place(meeting(input)));
+  for (const std::uint32_t input : own) fold.exact(place(served_[input]), place(meeting(input)));
   fold.rare(drawn_);
   fold.base(clock_);
   if (later_at_ < later_.size()) fold.horizon(later_[later_at_].service.time);
-  for (std::uint32_t input = 0; input < links.size(); ++input) {
+  for (const std::uint32_t input : own) {
+    fold.part(Fold::Part::kTurn, links[input]);
     fold.base(served_[input]);
     fold.base(met_[input]);
     if (!keeps_services()) continue;
-    fold.exact(std::ranges::count_if(services_, [&](const Service& it) {
-      return std::pair(it.time, it.order) < std::pair(services_[input].time, services_[input].order);
+    fold.exact(std::ranges::count_if(own, [&](std::uint32_t other) {
+      const Service &one = services_[other], &at = services_[input];
+      return std::pair(one.time, one.order) < std::pair(at.time, at.order);
     }));
+    fold.part(Fold::Part::kService, links[input]);
     fold.latest(services_[input].time);
+    fold.part(Fold::Part::kOrder, links[input]);
     fold.base(services_[input].order);
+  }
+}
+
+// Their order stays, as a shift moves all of a scope equally far.
+void InputOrder::fold_services(Fold& fold, const Scope& scope) {
+  if (later_at_ < later_.size()) fold.horizon(later_[later_at_].service.time);
+  for (std::uint32_t input = 0; input < links.size(); ++input) {
+    if (!keeps_services() || scope.links[links[input]] == 0) continue;
+    fold.part(Fold::Part::kService, links[input]);
+    fold.latest(services_[input].time);
   }
 }
 

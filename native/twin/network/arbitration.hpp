@@ -9,6 +9,7 @@
 
 #include "core/fold.hpp"
 #include "core/time.hpp"
+#include "twin/kernel/scope.hpp"
 #include "twin/port/packet.hpp"
 
 namespace genie::twin {
@@ -89,7 +90,9 @@ class alignas(64) InputOrder {
                          std::uint64_t seed, TimePs begin = 0);
 
   // Turns depend on the order of the inputs alone.
-  void fold(Fold& fold);
+  void fold(Fold& fold, const Scope& scope);
+  // The kept services of a scope's links.
+  void fold_services(Fold& fold, const Scope& scope);
 
  private:
   // Equal for those that came together when they came last.
@@ -111,6 +114,7 @@ class alignas(64) InputOrder {
   std::vector<Later> later_;       // from later_at_ on they are still to come
   std::size_t later_at_ = 0;
   std::uint32_t latest_mark_ = kMarks;
+  std::vector<std::uint32_t> in_scope_;
   std::uint64_t drawn_ = 0;  // meetings that a draw has put in order
 };
 

@@ -4,13 +4,27 @@
 
 namespace genie::twin {
 
-void Links::fold(Fold& fold, const PacketBases& bases) {
-  for (std::uint32_t number = 0; number < ports_.size(); ++number) fold_port(fold, number, bases);
+void Links::fold(Fold& fold, const PacketBases& bases, const Scope& scope) {
+  fold_ports(fold, bases, scope);
+  fold.part(Fold::Part::kShared, 0);
   for (std::int32_t node = network_->hosts; node < network_->nodes; ++node) {
     buffers_.fold_node(fold, node);
     balancers_[index(node)].fold(fold, *network_);
   }
-  for (InputOrder& inputs : inputs_) inputs.fold(fold);
+  for (InputOrder& inputs : inputs_) inputs.fold(fold, scope);
+}
+
+void Links::fold_own(Fold& fold, const PacketBases& bases, const Scope& scope) {
+  fold_ports(fold, bases, scope);
+  for (InputOrder& inputs : inputs_) inputs.fold_services(fold, scope);
+}
+
+void Links::fold_ports(Fold& fold, const PacketBases& bases, const Scope& scope) {
+  for (std::uint32_t number = 0; number < ports_.size(); ++number) {
+    if (number < count_ && scope.links[number] == 0) continue;
+    fold.part(Fold::Part::kPort, number);
+    fold_port(fold, number, bases);
+  }
 }
 
 void Links::fold_port(Fold& fold, std::uint32_t number, const PacketBases& bases) {

@@ -24,6 +24,7 @@
 #include "twin/fabric/network.hpp"
 #include "twin/kernel/huge_pages.hpp"
 #include "twin/kernel/schedule.hpp"
+#include "twin/kernel/scope.hpp"
 #include "twin/network/arbitration.hpp"
 #include "twin/network/frame_sizes.hpp"
 #include "twin/network/link_counters.hpp"
@@ -150,7 +151,10 @@ class Links {
   // waits for the next. Empty when there is none.
   std::vector<std::uint32_t> deadlock() const;
   TelemetryPool& telemetry() { return telemetry_; }
-  void fold(Fold& fold, const PacketBases& bases);
+  // All switches, and the ports of a scope.
+  void fold(Fold& fold, const PacketBases& bases, const Scope& scope);
+  // All that a scope has for itself.
+  void fold_own(Fold& fold, const PacketBases& bases, const Scope& scope);
 
   // Packets that were played apart have passed a link: how many, and their longest queue.
   void add_played(std::uint32_t link, const LinkCounters& counters);
@@ -171,6 +175,8 @@ class Links {
     const Port& port = ports_[link];
     return port.flying == 0 && port.waiting == 0 && port.paused == 0;
   }
+  // Packets to one of two queue pairs are on their way over a link or wait for it.
+  bool has_packets_of(std::uint32_t link, std::uint32_t one, std::uint32_t other) const;
   TimePs free_at(std::uint32_t link) const { return ports_[link].free; }
 
  private:
@@ -279,6 +285,7 @@ class Links {
 
   // The link by which a packet whose way is free goes on from the end of `ingress`.
   std::uint32_t choose(Packet& packet, std::uint32_t ingress, TimePs now);
+  void fold_ports(Fold& fold, const PacketBases& bases, const Scope& scope);
   void fold_port(Fold& fold, std::uint32_t number, const PacketBases& bases);
   // The time of all packets before a new one on a port.
   TimePs backlog(const Port& port, TimePs now) const {

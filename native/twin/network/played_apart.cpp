@@ -12,6 +12,16 @@ void Links::add_played(std::uint32_t link, const LinkCounters& counters) {
   port.longest_bytes = std::max(port.longest_bytes, counters.longest_queue_bytes);
 }
 
+bool Links::has_packets_of(std::uint32_t link, std::uint32_t one, std::uint32_t other) const {
+  for (const PriorityQueue& queue : ports_[link].queues) {
+    for (std::uint32_t place = 0; place < queue.flying + queue.waiting; ++place) {
+      const std::uint32_t own = queue.at(place).connection;
+      if (own == one || own == other) return true;
+    }
+  }
+  return false;
+}
+
 void Links::keep_services() {
   input_of_link_.resize(count_);
   for (InputOrder& inputs : inputs_) {

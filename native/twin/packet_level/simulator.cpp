@@ -26,7 +26,8 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
       hosts_(network, config, RankDriver(network, shared, plans, std::move(host_of_rank), keeps_records),
              QueuePairs(network, with_pacing_of(network, config), spread, seed), links_, schedule_),
       threads_(congestion::needs_telemetry(config.congestion.control) ? 1 : threads),
-      planned_(shared, plans, config.mtu_bytes) {
+      planned_(shared, plans, config.mtu_bytes),
+      whole_{std::vector<std::uint8_t>(plans.size(), 1), std::vector<std::uint8_t>(links_.links(), 1)} {
   divide();
 }
 

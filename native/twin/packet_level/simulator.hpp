@@ -16,6 +16,7 @@
 #include "twin/host/sampler.hpp"
 #include "twin/kernel/regions.hpp"
 #include "twin/kernel/schedule.hpp"
+#include "twin/kernel/scope.hpp"
 #include "twin/levels/planned_packets.hpp"
 #include "twin/network/links.hpp"
 #include "twin/packet_level/standings.hpp"
@@ -66,7 +67,12 @@ class Simulator {
   std::string unfoldable() const;
   // True where its state can be folded now: all have come to `now`.
   bool can_fold() const { return hosts_.can_fold(); }
-  void fold(Fold& fold);
+  void fold(Fold& fold) { this->fold(fold, whole_); }
+  // The same of a scope, with all that is shared.
+  void fold(Fold& fold, const Scope& scope);
+  // All that a scope has for itself.
+  void fold_own(Fold& fold, const Scope& scope);
+  const Scope& whole() const { return whole_; }
   void fold_ranks(Fold& fold, const std::vector<std::int32_t>& ranks) {
     PacketBases bases;
     for (const std::int32_t rank : ranks) hosts_.fold_rank(fold, rank, bases);
@@ -75,6 +81,21 @@ class Simulator {
   std::string unadvanceable() const;
   // A shift of the state has skipped `by` until `now`.
   void move(TimePs by, TimePs now);
+  // Takes hosts that sleep out of a scope. Nothing has happened to them since `since`, and nothing will
+  // before a node of theirs starts, or a message reaches them. Their latest and next events.
+  struct Sleep {
+    TimePs latest = -1, next = kNever;
+  };
+  Sleep leave_out_sleepers(Scope& scope, TimePs since);
+  const std::vector<std::vector<std::uint32_t>>& links_of_hosts();
+  // The processes of a scope's hosts, in ascending order.
+  std::vector<std::uint32_t> hosts_in(const Scope& scope) const;
+  // The same for a scope alone: what its events, and its hosts, are later.
+  void move(const Scope& scope, TimePs events_by, TimePs hosts_by);
+  // Nothing happens before `now` any more, which may be before the latest event.
+  void go_on_from(TimePs now) { schedule_.move(0, now); }
+  // To which all have come.
+  TimePs come_to() const { return come_to_; }
   // Before start, with one thread. The listener lives as long.
   void set_listener(Listener& listener) {
     listener_ = &listener;
@@ -119,6 +140,8 @@ class Simulator {
  private:
   class WindowLoop;
 
+  void fold_process(Fold& fold, std::uint32_t number);
+  void fold_hosts(Fold& fold, const Scope& scope);
   void divide();
   std::vector<std::uint32_t> share_out() const;
   void plan_sources();
@@ -146,6 +169,9 @@ class Simulator {
   TimePs played_until_ = 0;
   std::unique_ptr<Sampler> sampler_;
   PlannedPackets planned_;
+  Scope whole_;
+  std::vector<std::vector<std::uint32_t>> links_of_hosts_;  // once they are asked for
+  std::vector<TimePs> slept_from_;  // by rank: its host's latest event, where it slept after it
 };
 
 }  // namespace genie::twin

@@ -61,8 +61,8 @@ void Simulator::WindowLoop::record_outcome(const Round& round) {
 
 // True if the run ends before this window.
 bool Simulator::WindowLoop::is_last(const Round& round) const {
-  return simulator_.abandoned_ || round.window > last_window_ || round.failed || round.is_late ||
-         round.events >= events_max_;
+  return simulator_.abandoned_ || simulator_.hosts_.is_touched() || round.window > last_window_ ||
+         round.failed || round.is_late || round.events >= events_max_;
 }
 
 // Changes of the network part a window: all come to their time, then one thread makes them. False where some
@@ -93,7 +93,8 @@ bool Simulator::WindowLoop::come_to(std::uint64_t window, TimePs time) {
 // starts before their first packets reach a switch, which is in the next window at the earliest.
 bool Simulator::WindowLoop::play(std::uint64_t window) {
   const TimePs both = calendar_.end_of(window + 1);
-  const bool may_play_two = standings_.is_alone() && simulator_.listener_ == nullptr;
+  const bool may_play_two =
+      standings_.is_alone() && simulator_.listener_ == nullptr && !simulator_.hosts_.has_guards();
   if (may_play_two && simulator_.turns_.size() > 2 && both <= until_ &&
       simulator_.next_change_time() >= both) {
     played_until_ = both;
@@ -133,7 +134,9 @@ bool Simulator::WindowLoop::play_part(std::uint64_t window, std::uint32_t first,
   bool in_time = true;
   calendar_.each(window, first, end, [&](std::uint32_t process) {
     assert(simulator_.schedule_.thread_of(process) == thread_);
-    events_ += simulator_.play(process, time, events_max_);
+    // Where a message may end the run, all come to the end of its window.
+    const std::uint64_t most = simulator_.hosts_.has_guards() ? Calendar::kNone : events_max_;
+    events_ += simulator_.play(process, time, most);
     failed_ |= !simulator_.processes_[process].errors.empty();
     in_time &= simulator_.schedule_.tree(process).next_time() >= time;
   });

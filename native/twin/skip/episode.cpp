@@ -139,7 +139,7 @@ Episode play_apart(const Network& part, const roce::QueuePairConfig& config, con
   for (const std::unique_ptr<RankPlan>& own : plan.ranks) plans.push_back(own.get());
   Simulator simulator(part, config, plan.shared, plans, plan.hosts, kSeed);
   simulator.hosts().ranks().watch(plan.is_watched);
-  Recurrence recurrence(simulator);
+  Recurrence recurrence(simulator, true);
   simulator.start();
   Links& links = simulator.links();
   links.keep_services();

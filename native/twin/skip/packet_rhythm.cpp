@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/index.hpp"
+
 namespace genie::twin {
 
 PeriodFinder::Period PacketRhythm::look(std::uint32_t times) {
@@ -40,7 +42,7 @@ void PacketRhythm::choose() {
   std::uint32_t most = kLongPackets - 1;
   for (std::uint32_t id = 0; id < queue_pairs.size(); ++id) {
     const std::uint32_t left = queue_pairs[id].queue_pair.message_left();
-    if (left <= most) continue;
+    if (left <= most || ahead_.rest().ranks[index(queue_pairs[id].rank)] == 0) continue;
     most = left;
     queue_pair_ = id;
   }

@@ -3,13 +3,15 @@
 #include <cstdint>
 
 #include "twin/packet_level/simulator.hpp"
+#include "twin/skip/groups_ahead.hpp"
 #include "twin/skip/period_finder.hpp"
 
 namespace genie::twin {
 
 class PacketRhythm {
  public:
-  explicit PacketRhythm(Simulator& simulator) : simulator_(simulator), finder_(kLagMax) {}
+  PacketRhythm(Simulator& simulator, const GroupsAhead& ahead)
+      : simulator_(simulator), ahead_(ahead), finder_(kLagMax) {}
 
   // The shortest period of the packets that have left since the last call. Watches the queue pair with the
   // longest message under way.
@@ -29,6 +31,7 @@ class PacketRhythm {
   void choose();
 
   Simulator& simulator_;
+  const GroupsAhead& ahead_;  // their packets are not watched
   PeriodFinder finder_;
   std::uint32_t queue_pair_ = Hosts::kNone;
   std::uint32_t left_ = 0;                  // packets of the watched message, at the latest look

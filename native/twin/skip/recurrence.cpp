@@ -22,7 +22,7 @@ constexpr std::uint32_t kLooksMax = 64, kRankLooksMax = 64, kNarrowLooksFirst = 
 constexpr std::uint64_t kPostponedMost = 1 << 16;  // periods
 constexpr std::uint32_t kWaitsMost = 8;            // for steps that are alike, in one search
 constexpr std::uint64_t kPatience = 2;             // slices without a message before packets are watched
-constexpr std::uint64_t kIdleFirst = 1 << 19, kIdleMost = 1 << 25;  // events
+constexpr std::uint64_t kIdleMost = 1 << 25;       // events
 
 // Rings take as many rounds as they have ranks, with a few messages in each.
 std::uint32_t lag_max(std::size_t ranks) {
@@ -50,12 +50,19 @@ std::uint64_t slice_of(std::size_t ranks, bool has_threads) {
   return std::clamp(ranks * kEach, has_threads ? 4 * kLeast : kLeast, kMost);
 }
 
+std::uint64_t count_of(const Scope& scope) {
+  return static_cast<std::uint64_t>(std::ranges::count(scope.ranks, 1));
+}
+
 }  // namespace
 
-Recurrence::Recurrence(Simulator& simulator)
+Recurrence::Recurrence(Simulator& simulator, bool sets_ahead)
     : simulator_(simulator),
+      sets_ahead_(sets_ahead),
+      ahead_(simulator),
       finder_(lag_max(simulator.walkers().size())),
-      rhythm_(simulator),
+      rhythm_(simulator, ahead_),
+      awake_ranks_(simulator.walkers().size()),
       slice_(slice_of(simulator.walkers().size(), simulator.threads() > 1)),
       idle_max_(kIdleFirst),
       credit_(kFirstCredit) {}
@@ -67,17 +74,26 @@ bool Recurrence::run(std::uint64_t events, TimePs until) {
   while (true) {
     const std::uint64_t played = simulator_.events() - begin;
     if (played >= events) return true;
-    const TimePs next_look = std::min(short_.next_look, long_.next_look), stop = std::min(next_look, until);
+    const TimePs next_look = std::min(short_.next_look, long_.next_look), wake = ahead_.next_wake();
+    const TimePs stop = std::min({next_look, wake, until});
     const bool more = simulator_.run(std::min(next_slice(), events - played), stop);
     take_seen();
+    if (simulator_.hosts().is_touched() && !simulator_.over()) {
+      fetch_back(simulator_.come_to());
+      continue;
+    }
     if (more) {
       watch();
       const bool any_search = !short_.is_over() || !long_.is_over();
       slices_alone_ = any_search ? 0 : slices_alone_ + 1;
       continue;
     }
-    if (simulator_.over() || stop < next_look) return false;
-    look(stop, until);
+    if (simulator_.over() || stop < std::min(next_look, wake)) return false;
+    if (stop == wake) {
+      fetch_back(stop);
+      continue;
+    }
+    look(stop, std::min(until, wake));
     if (stop == until) return false;
   }
 }
@@ -103,7 +119,9 @@ void Recurrence::choose_watched() {
   const std::vector<Walker>& walkers = simulator_.walkers();
   for (std::size_t rank = 0; rank < walkers.size(); ++rank) {
     const std::int64_t left = walkers[rank].steps_left();
-    if (left <= most || static_cast<std::int32_t>(rank) == watched_) continue;
+    if (left <= most || static_cast<std::int32_t>(rank) == watched_ ||
+        !is_behind(static_cast<std::int32_t>(rank)))
+      continue;
     most = left;
     best = static_cast<std::int32_t>(rank);
   }
@@ -111,6 +129,12 @@ void Recurrence::choose_watched() {
   if (watched_ >= 0) idle_max_ = std::min(2 * idle_max_, kIdleMost);
   watched_ = best;
   if (best >= 0) idle_events_ = 0;
+  if (sets_ahead_) {
+    constexpr TimePs kLately = 100'000'000;
+    Scope awake = ahead_.rest();
+    simulator_.leave_out_sleepers(awake, simulator_.now() - kLately);
+    awake_ranks_ = count_of(awake);
+  }
   short_ = long_ = {};  // they count what the rank before has seen
   rounds_from_ = 0;
   loop_instance_ = -1;
@@ -131,7 +155,7 @@ void Recurrence::take_seen() {
 // Begins the searches that what has been seen gives reason for.
 void Recurrence::watch() {
   if (watched_ < 0 || idle_events_ > idle_max_) choose_watched();
-  if (idle_events_ > 0) {
+  if (idle_events_ > 0 || watched_ < 0) {
     if (idle_events_ >= kPatience * slice_) watch_packets();
     return;
   }
@@ -260,14 +284,18 @@ void Recurrence::leave(Search& search) {
   search = {};
 }
 
-Recurrence::SharedState Recurrence::observe(TimePs now) {
+Recurrence::SharedState Recurrence::observe(TimePs now, TimePs period) {
   State state;
+  state.scope = ahead_.rest();
+  if (sets_ahead_) state.others = simulator_.leave_out_sleepers(state.scope, now - period);
+  awake_ranks_ = count_of(state.scope);
   state.seen = finder_.count();
-  Observe found(now);
-  simulator_.fold(found);
+  Observe found(now, sets_ahead_);
+  simulator_.fold(found, sets_ahead_ ? state.scope : simulator_.whole());
   state.snapshot = found.take();
   const std::vector<Walker>& walkers = simulator_.walkers();
   for (std::size_t rank = 0; rank < walkers.size(); ++rank) {
+    if (state.scope.ranks[rank] == 0) continue;
     for (const Walker::Progress& progress : walkers[rank].in_progress())
       state.places.push_back({static_cast<std::int32_t>(rank), progress});
   }
@@ -304,7 +332,7 @@ void Recurrence::look(TimePs now, TimePs until) {
     if (looks_short) postpone(short_, state_words_);
     return;
   }
-  const SharedState state = observe(now);
+  const SharedState state = observe(now, looks_long ? long_.period : short_.period);
   if (looks_long && compare(long_, state, until)) {
     short_ = {};
     return;
@@ -329,10 +357,12 @@ bool Recurrence::compare_group(Search& search, TimePs now) {
   const std::uint32_t ranks = static_cast<std::uint32_t>(simulator_.walkers().size());
   Group& group = search.group;
   Observe seen(now);
-  simulator_.fold_ranks(seen, group.of(ranks));
+  std::vector<std::int32_t> members = group.of(ranks);
+  std::erase_if(members, [&](std::int32_t rank) { return !is_behind(rank); });
+  simulator_.fold_ranks(seen, members);
   const std::uint64_t words = seen.found().words.size();
   report_.words += words;
-  rank_cost_ = words * kRankWordCost + ranks * kStopWordsPerRank;
+  rank_cost_ = words * kRankWordCost + awake_ranks_ * kStopWordsPerRank;
   credit_ -= std::min(credit_, rank_cost_);
   search.events = simulator_.events();
   if (search.of_group && search.of_group->recurs_in(seen.found())) {
@@ -378,10 +408,13 @@ bool Recurrence::compare(Search& search, const SharedState& state, TimePs until)
     narrow(search, now);
     return false;
   }
-  const auto recurs = [&](const SharedState& it) { return it && it->snapshot.recurs_in(state->snapshot); };
   // Once something else is over, most recur after one period.
-  const bool recurs_at_once = search.latest != search.reference && recurs(search.latest);
-  if (!recurs_at_once && !recurs(search.reference)) {
+  const bool recurs_at_once = search.latest != search.reference && recurs(search.latest, *state);
+  if (!recurs_at_once && !recurs(search.reference, *state)) {
+    if (set_watched_ahead(search, *state)) {
+      leave_watched(search);
+      return true;
+    }
     search.latest = state;
     if (search.looks >= search.looks_max) {
       search.reference = state;
@@ -394,6 +427,10 @@ bool Recurrence::compare(Search& search, const SharedState& state, TimePs until)
   const State& earlier = *before;
   search.period = now - earlier.snapshot.now;
   const std::int64_t count = periods(earlier, *state, until);
+  if (set_ahead(search, earlier, *state, count)) {
+    leave_watched(search);
+    return true;
+  }
   if (count > 0) {
     found(search, earlier, state);
     jump(earlier, *state, count);
@@ -403,27 +440,6 @@ bool Recurrence::compare(Search& search, const SharedState& state, TimePs until)
   }
   end(search, count > 0);
   return count > 0;
-}
-
-// A state recurs.
-void Recurrence::found(const Search& search, const State& earlier, const SharedState& later) {
-  known_[static_cast<std::size_t>(search.kind)] = {search.seen_period, search.period};
-  if (search.kind != Kind::kRounds) return;
-  rounds_from_ = finder_.count() + 2 * (later->seen - earlier.seen);
-  if (loop_.receives > 0 && long_.is_over()) loop_reference_ = later;
-}
-
-// The states are equal, and the steps are not alike. The next look is a period before unlike steps are over:
-// it takes the state that the look after it compares with.
-void Recurrence::wait(Search& search, const State& earlier, const SharedState& later) const {
-  constexpr std::uint32_t kDoublingsMost = 2;
-  std::int64_t periods = periods_until_alike(earlier, *later);
-  // Something else may end the jump, such as a controller that still moves.
-  if (periods == 1) periods <<= std::min(search.waits - 1, kDoublingsMost);
-  search.reference.reset();
-  search.latest.reset();
-  if (periods == 1) search.reference = later;
-  search.next_look = later->snapshot.now + std::max<std::int64_t>(periods - 1, 1) * search.period;
 }
 
 }  // namespace genie::twin

@@ -10,6 +10,7 @@
 
 #include "core/fold.hpp"
 #include "twin/packet_level/simulator.hpp"
+#include "twin/skip/groups_ahead.hpp"
 #include "twin/skip/packet_rhythm.hpp"
 #include "twin/skip/period_finder.hpp"
 
@@ -23,7 +24,8 @@ class Recurrence {
     std::uint64_t snapshots = 0, words = 0;             // of state
   };
 
-  explicit Recurrence(Simulator& simulator);
+  // `sets_ahead`: groups of ranks may be ahead of others, while the whole has no other listener.
+  explicit Recurrence(Simulator& simulator, bool sets_ahead = false);
 
   // As Simulator::run; skipped events do not count.
   bool run(std::uint64_t events, TimePs until = kNever);
@@ -38,6 +40,7 @@ class Recurrence {
   enum class Kind : std::uint8_t { kPackets, kRounds, kLoops };
 
   static constexpr std::uint32_t kOftenMost = 16;
+  static constexpr std::uint64_t kIdleFirst = 1 << 19;  // events
 
   struct Place {  // of a rank's collective in progress
     std::int32_t rank = 0;
@@ -47,6 +50,8 @@ class Recurrence {
     Snapshot snapshot;
     std::vector<Place> places;
     std::uint64_t seen = 0;  // by the watched rank
+    Scope scope;             // that it is of; others sleep
+    Simulator::Sleep others;
   };
   using SharedState = std::shared_ptr<const State>;
   // Some ranks, counted from one of them on. `count` 0: all that there is.
@@ -119,7 +124,8 @@ class Recurrence {
   bool can_afford(Kind kind) const;
   std::uint32_t times(Kind kind) const;
   std::uint32_t& failures(Kind kind) { return failures_[static_cast<std::size_t>(kind)]; }
-  SharedState observe(TimePs now);
+  SharedState observe(TimePs now, TimePs period);
+  bool recurs(const SharedState& earlier, const State& later) const;
   void postpone(Search& search, std::uint64_t cost);
   void look(TimePs now, TimePs until);
   std::uint32_t looks_most(const Search& search) const;
@@ -128,16 +134,26 @@ class Recurrence {
   bool compare(Search& search, const SharedState& state, TimePs until);
   void found(const Search& search, const State& earlier, const SharedState& later);
   void wait(Search& search, const State& earlier, const SharedState& later) const;
+  bool is_behind(std::int32_t rank) const { return ahead_.rest().ranks[static_cast<std::size_t>(rank)] != 0; }
+  bool set_ahead(const Search& search, const State& earlier, const State& later, std::int64_t periods);
+  bool set_watched_ahead(const Search& search, const State& later);
+  void leave_watched(Search& search);
+  void watch_another();
+  void fetch_back(TimePs now);
   std::int64_t periods(const State& earlier, const State& later, TimePs until) const;
+  std::int64_t periods(const State& earlier, const State& later, TimePs until, const Scope& scope,
+                       std::int64_t left) const;
   std::int64_t periods_until_alike(const State& earlier, const State& later) const;
   void jump(const State& earlier, const State& later, std::int64_t periods);
 
   Simulator& simulator_;
-  bool is_foldable_ = false, is_checked_ = false;
+  bool sets_ahead_, is_foldable_ = false, is_checked_ = false;
+  GroupsAhead ahead_;
   Report report_;
   std::int32_t watched_ = -1;
   PeriodFinder finder_;  // of what the watched rank sees
   PacketRhythm rhythm_;
+  std::uint64_t awake_ranks_;       // at the latest look at all
   std::uint64_t slice_;             // events between two looks at what it has seen
   std::uint64_t slices_alone_ = 0;  // in a row, without a search
   // Events in which it has seen nothing, and after how many another rank is watched.

@@ -1,4 +1,4 @@
-#include "twin/skip/steady_flows.hpp"
+#include "twin/estimate/steady_flows.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "core/mix.hpp"
-#include "twin/skip/advance.hpp"
+#include "twin/estimate/advance.hpp"
 
 namespace genie::twin {
 

@@ -1,0 +1,335 @@
+#include "twin/skip/groups_ahead.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "core/index.hpp"
+
+namespace genie::twin {
+namespace {
+
+// Sets of numbers that are made one by one.
+class DisjointSets {
+ public:
+  explicit DisjointSets(std::size_t count) : parents_(count) {
+    for (std::size_t at = 0; at < count; ++at) parents_[at] = at;
+  }
+  std::size_t find(std::size_t at) {
+    while (parents_[at] != at) at = parents_[at] = parents_[parents_[at]];
+    return at;
+  }
+  void unite(std::size_t one, std::size_t other) { parents_[find(one)] = find(other); }
+
+ private:
+  std::vector<std::size_t> parents_;
+};
+
+// Parts of which a value differs between two states, or that only one of them has.
+std::vector<Snapshot::Start> moved_parts(const Snapshot& earlier, const Snapshot& later) {
+  std::unordered_map<std::uint64_t, std::size_t> places;  // in the earlier state
+  for (std::size_t at = 0; at < earlier.starts.size(); ++at) places[earlier.starts[at].key()] = at;
+  std::vector<Snapshot::Start> moved;
+  for (std::size_t at = 0; at < later.starts.size(); ++at) {
+    const Snapshot::Start &own = later.starts[at], own_end = later.end_of(at);
+    if (own.kind == Fold::Part::kShared) continue;
+    const auto found = places.find(own.key());
+    if (found == places.end()) {
+      moved.push_back(own);
+      continue;
+    }
+    const Snapshot::Start &before = earlier.starts[found->second], end = earlier.end_of(found->second);
+    places.erase(found);
+    const auto differs = [&](const auto& one, const auto& other, std::uint32_t Snapshot::Start::* place) {
+      return !std::equal(one.begin() + before.*place, one.begin() + end.*place, other.begin() + own.*place,
+                         other.begin() + own_end.*place);
+    };
+    if (differs(earlier.counters, later.counters, &Snapshot::Start::counters) ||
+        differs(earlier.latest, later.latest, &Snapshot::Start::latest) ||
+        differs(earlier.either, later.either, &Snapshot::Start::either) ||
+        differs(earlier.left, later.left, &Snapshot::Start::left))
+      moved.push_back(own);
+  }
+  for (const auto& [key, at] : places) {
+    if (earlier.starts[at].kind != Fold::Part::kShared) moved.push_back(earlier.starts[at]);
+  }
+  return moved;
+}
+
+// The turns of a scope's inputs. Each has the places of its latest service and meeting among those at its
+// switch, and of its kept service.
+std::vector<std::size_t> turns_of(const Snapshot& state, const Scope& scope, const Links& links) {
+  struct Turn {
+    std::int32_t node = 0;
+    std::uint64_t served = 0, met = 0, order = 0;
+    TimePs time = 0;
+  };
+  std::vector<Turn> turns;
+  for (std::size_t at = 0; at < state.starts.size(); ++at) {
+    const Snapshot::Start& own = state.starts[at];
+    if (own.kind == Fold::Part::kTurn && scope.links[own.number] != 0)
+      turns.push_back({.node = links.target_of(own.number),
+                       .served = state.counters[own.counters],
+                       .met = std::max(state.counters[own.counters], state.counters[own.counters + 1])});
+    if (own.kind == Fold::Part::kService && scope.links[own.number] != 0)
+      turns.back().time = state.latest[own.latest];
+    if (own.kind == Fold::Part::kOrder && scope.links[own.number] != 0)
+      turns.back().order = state.counters[own.counters];
+  }
+  std::vector<std::size_t> places;
+  for (const Turn& own : turns) {
+    std::size_t before_service = 0, before_meeting = 0, before = 0;
+    for (const Turn& other : turns) {
+      if (other.node != own.node) continue;
+      before_service += other.served < own.served;
+      before_service += other.met < own.served;
+      before_meeting += other.served < own.met;
+      before_meeting += other.met < own.met;
+      before += std::pair(other.time, other.order) < std::pair(own.time, own.order);
+    }
+    places.insert(places.end(), {before_service, before_meeting, before});
+  }
+  return places;
+}
+
+}  // namespace
+
+std::vector<Scope> GroupsAhead::scopes_between(const Snapshot& earlier, const Snapshot& later) const {
+  const std::vector<Snapshot::Start> moved = moved_parts(earlier, later);
+  Hosts& hosts = simulator_.hosts();
+  QueuePairs& queue_pairs = hosts.queue_pairs();
+  const Links& links = simulator_.links();
+  const std::size_t ranks = hosts.ranks().ranks();
+  DisjointSets sets(ranks + links.links() / 2 + 1);
+  std::vector<std::uint8_t> is_in(ranks + links.links() / 2 + 1, 0);
+  for (const Snapshot::Start& own : moved) {
+    if (own.kind == Fold::Part::kRank) is_in[own.number] = 1;
+    if (own.kind != Fold::Part::kQueuePair) continue;
+    const auto rank = index(queue_pairs[own.number].rank), peer = index(queue_pairs[own.number].peer_rank);
+    sets.unite(rank, peer);
+    is_in[rank] = is_in[peer] = 1;
+    for (const std::uint32_t route : queue_pairs.routes_of(own.number)) {
+      for (const std::uint32_t link : links.path_from(route)) {
+        sets.unite(rank, ranks + link / 2);
+        is_in[ranks + link / 2] = 1;
+      }
+    }
+  }
+  for (const Snapshot::Start& own : moved) {
+    const bool is_port = own.kind == Fold::Part::kPort || own.kind == Fold::Part::kService;
+    if (is_port && is_in[ranks + own.number / 2] == 0) return {};
+  }
+  std::vector<Scope> scopes;
+  std::vector<std::size_t> scope_of(is_in.size(), 0);  // by root: place + 1
+  for (std::size_t at = 0; at < is_in.size(); ++at) {
+    if (is_in[at] == 0) continue;
+    std::size_t& scope = scope_of[sets.find(at)];
+    if (scope == 0) {
+      scopes.push_back({std::vector<std::uint8_t>(ranks, 0), std::vector<std::uint8_t>(links.links(), 0)});
+      scope = scopes.size();
+    }
+    Scope& own = scopes[scope - 1];
+    if (at < ranks) {
+      own.ranks[at] = 1;
+    } else {
+      own.links[2 * (at - ranks)] = own.links[2 * (at - ranks) + 1] = 1;
+    }
+  }
+  return scopes;
+}
+
+std::vector<GroupsAhead::Group> GroupsAhead::groups_between(const Snapshot& earlier,
+                                                            const Snapshot& later) const {
+  std::vector<Group> groups;
+  for (const Scope& scope : scopes_between(earlier, later))
+    groups.push_back({.scope = scope, .earlier = some_of(earlier, scope), .later = some_of(later, scope)});
+  return groups;
+}
+
+std::optional<GroupsAhead::Group> GroupsAhead::recurring_group(std::int32_t rank, const Snapshot& earlier,
+                                                               const Snapshot& later) const {
+  const std::vector<Scope> scopes = scopes_between(earlier, later);
+  const auto own = std::ranges::find_if(scopes, [&](const Scope& it) { return it.ranks[index(rank)] != 0; });
+  if (scopes.size() < 2 || own == scopes.end()) return std::nullopt;
+  Group group{.scope = *own, .earlier = some_of(earlier, *own), .later = some_of(later, *own)};
+  if (!group.earlier.recurs_in(group.later)) return std::nullopt;
+  const Links& links = simulator_.links();
+  if (turns_of(earlier, group.scope, links) != turns_of(later, group.scope, links)) return std::nullopt;
+  return group;
+}
+
+// The state of a scope alone.
+Snapshot GroupsAhead::some_of(const Snapshot& state, const Scope& scope) const {
+  const std::vector<std::uint32_t> processes = simulator_.hosts_in(scope);
+  Hosts& hosts = simulator_.hosts();
+  return state.of_parts([&](Fold::Part kind, std::uint32_t number) {
+    switch (kind) {
+      case Fold::Part::kRank:
+        return scope.ranks[number] != 0;
+      case Fold::Part::kQueuePair:
+        return scope.ranks[index(hosts.queue_pairs()[number].rank)] != 0;
+      case Fold::Part::kNic:
+        return scope.links[hosts.nics()[number].link()] != 0;
+      case Fold::Part::kPort:
+      case Fold::Part::kService:
+        return scope.links[number] != 0;
+      case Fold::Part::kProcess:
+        return std::ranges::binary_search(processes, number);
+      case Fold::Part::kTurn:
+      case Fold::Part::kOrder:
+      case Fold::Part::kShared:
+        break;
+    }
+    return false;
+  });
+}
+
+void GroupsAhead::jump(const Snapshot& earlier, const Snapshot& later, std::int64_t periods,
+                       const Scope& scope) {
+  const Snapshot before = some_of(earlier, scope), after = some_of(later, scope);
+  Shift shift(before, after, periods);
+  simulator_.fold_own(shift, scope);
+  assert(shift.is_over());
+  simulator_.move(scope, shift.by(), shift.by());
+  simulator_.go_on_from(later.now + shift.by());
+}
+
+// By cable: the queue pairs whose messages or answers use it.
+void GroupsAhead::keep_users() {
+  const QueuePairs& queue_pairs = simulator_.hosts().queue_pairs();
+  const Links& links = simulator_.links();
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> uses;  // cable, queue pair
+  for (std::uint32_t id = 0; id < queue_pairs.size(); ++id) {
+    for (const std::uint32_t route : queue_pairs.routes_of(id)) {
+      for (const std::uint32_t link : links.path_from(route)) uses.emplace_back(link / 2, id);
+    }
+  }
+  std::ranges::sort(uses);
+  first_user_.assign(links.links() / 2 + 2, 0);
+  for (const auto& [cable, id] : uses) {
+    users_.push_back(id);
+    first_user_[cable + 1] = static_cast<std::uint32_t>(users_.size());
+  }
+  for (std::size_t cable = 1; cable < first_user_.size(); ++cable)
+    first_user_[cable] = std::max(first_user_[cable], first_user_[cable - 1]);
+}
+
+// The queue pairs that ranks outside a scope have, and whose messages would meet its packets.
+std::vector<std::uint32_t> GroupsAhead::towards(const Scope& scope) {
+  if (first_user_.empty()) keep_users();
+  const QueuePairs& queue_pairs = simulator_.hosts().queue_pairs();
+  std::vector<std::uint32_t> found;
+  for (std::size_t link = 0; link < scope.links.size(); ++link) {
+    if (scope.links[link] == 0) continue;
+    for (std::uint32_t at = first_user_[link / 2]; at < first_user_[link / 2 + 1]; ++at) {
+      if (scope.ranks[index(queue_pairs[users_[at]].rank)] == 0) found.push_back(users_[at]);
+    }
+  }
+  for (std::uint32_t id = 0; id < queue_pairs.size(); ++id) {
+    const HostQueuePair& own = queue_pairs[id];
+    if (scope.ranks[index(own.rank)] == 0 && scope.ranks[index(own.peer_rank)] != 0) found.push_back(id);
+  }
+  std::ranges::sort(found);
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+TimePs GroupsAhead::horizon_of(const Group& group) const {
+  Observe seen(group.later.now);
+  simulator_.fold_own(seen, group.scope);
+  return seen.found().horizon;
+}
+
+// Its packets' share of shared buffers, at the most. False where others may come near a threshold beside it.
+bool GroupsAhead::reserve(Group& group) {
+  Links& links = simulator_.links();
+  std::map<std::int32_t, std::int64_t> bytes_of;  // by switch
+  for (std::uint32_t link = 0; link < links.links(); ++link) {
+    const std::int32_t node = links.source_of(link);
+    if (group.scope.links[link] != 0 && links.buffers().is_shared(node))
+      bytes_of[node] += links.totals(link).longest_queue_bytes;
+  }
+  bool has_room = true;
+  for (const auto& [node, bytes] : bytes_of) {
+    if (bytes == 0) continue;
+    group.rooms.emplace_back(node, bytes);
+    has_room &= links.buffers().reserve(node, bytes);
+  }
+  return has_room;
+}
+
+void GroupsAhead::give_back_rooms(const Group& group) {
+  for (const auto& [node, bytes] : group.rooms) simulator_.links().buffers().give_back(node, bytes);
+}
+
+bool GroupsAhead::set_ahead(Group group) {
+  group.towards = towards(group.scope);
+  const auto is_quiet = [&](std::uint32_t own) { return simulator_.hosts().is_quiet(own, group.scope); };
+  if (!std::ranges::all_of(group.towards, is_quiet)) return false;
+  if (!reserve(group)) {
+    give_back_rooms(group);
+    return false;
+  }
+  const TimePs now = group.later.now, by = group.periods * (now - group.earlier.now);
+  Displacement displacement(now, by);
+  simulator_.fold_own(displacement, group.scope);
+  simulator_.move(group.scope, by, 0);
+  group.wake = now + by;
+  groups_.push_back(std::move(group));
+  renew();
+  simulator_.go_on_from(now);
+  return true;
+}
+
+// To the end of its latest period by `now`; returns that end.
+TimePs GroupsAhead::bring_back(const Group& group, TimePs now) {
+  const TimePs from = group.later.now, period = from - group.earlier.now;
+  const std::int64_t periods = std::min(group.periods, (now - from) / period);
+  Displacement back(from, -group.periods * period);
+  simulator_.fold_own(back, group.scope);
+  Shift shift(group.earlier, group.later, periods);
+  if (periods > 0) {
+    simulator_.fold_own(shift, group.scope);
+    assert(shift.is_over());
+  }
+  simulator_.move(group.scope, (periods - group.periods) * period, periods * period);
+  give_back_rooms(group);
+  return from + periods * period;
+}
+
+std::uint64_t GroupsAhead::fetch_back(TimePs now) {
+  const std::vector<std::uint32_t> touched = simulator_.hosts().take_touched();
+  TimePs from = now;
+  std::uint64_t periods = 0;
+  std::erase_if(groups_, [&](const Group& group) {
+    const bool is_touched = std::ranges::any_of(
+        touched, [&](std::uint32_t own) { return std::ranges::binary_search(group.towards, own); });
+    if (group.wake > now && !is_touched) return false;
+    const TimePs end = bring_back(group, now);
+    from = std::min(from, end);
+    periods += static_cast<std::uint64_t>((end - group.later.now) / (group.later.now - group.earlier.now));
+    return true;
+  });
+  renew();
+  simulator_.go_on_from(from);
+  return periods;
+}
+
+// All that is not ahead, and the guards of the rest.
+void GroupsAhead::renew() {
+  rest_ = simulator_.whole();
+  std::vector<std::uint8_t> guarded(simulator_.hosts().queue_pairs().size(), 0);
+  const auto leave_out = [](std::vector<std::uint8_t>& from, const std::vector<std::uint8_t>& others) {
+    for (std::size_t at = 0; at < from.size(); ++at) from[at] = others[at] != 0 ? 0 : from[at];
+  };
+  for (const Group& group : groups_) {
+    leave_out(rest_.ranks, group.scope.ranks);
+    leave_out(rest_.links, group.scope.links);
+    for (const std::uint32_t own : group.towards) guarded[own] = 1;
+  }
+  simulator_.hosts().guard(std::move(guarded));
+}
+
+}  // namespace genie::twin

@@ -1,0 +1,71 @@
+// Groups of ranks that recur while others do not. A group is set ahead: its events are later by all the
+// periods that it can go through. Its counters follow when that time has come, or when a message may reach
+// it.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/fold.hpp"
+#include "twin/kernel/scope.hpp"
+#include "twin/packet_level/simulator.hpp"
+
+namespace genie::twin {
+
+class GroupsAhead {
+ public:
+  struct Group {
+    Scope scope;
+    Snapshot earlier, later;                  // a period apart
+    std::int64_t periods = 0;                 // that it is ahead
+    TimePs wake = kNever;                     // at the end of these
+    std::vector<std::uint32_t> towards = {};  // queue pairs of others whose messages may reach it; sorted
+    std::vector<std::pair<std::int32_t, std::int64_t>> rooms = {};  // bytes by switch
+  };
+
+  explicit GroupsAhead(Simulator& simulator) : simulator_(simulator) {}
+
+  bool any() const { return !groups_.empty(); }
+  // All that is not ahead.
+  const Scope& rest() const { return any() ? rest_ : simulator_.whole(); }
+  // When the first of them is ahead no longer; kNever: there is none.
+  TimePs next_wake() const {
+    TimePs next = kNever;
+    for (const Group& group : groups_) next = std::min(next, group.wake);
+    return next;
+  }
+  // All that has moved between two equal states, in groups that share no link. Empty: they are not known.
+  std::vector<Group> groups_between(const Snapshot& earlier, const Snapshot& later) const;
+  // The group of one rank, where it recurs and others do not.
+  std::optional<Group> recurring_group(std::int32_t rank, const Snapshot& earlier,
+                                       const Snapshot& later) const;
+  // The first event of a group that does not recur.
+  TimePs horizon_of(const Group& group) const;
+  // By its periods, from the later of its states on. False where something is on its way to the group, or
+  // others may come near a threshold of a buffer beside it.
+  bool set_ahead(Group group);
+  // Moves a scope that recurs, while all others are ahead or sleep.
+  void jump(const Snapshot& earlier, const Snapshot& later, std::int64_t periods, const Scope& scope);
+  // At `now`, groups whose time has come, and those that a message may reach, are ahead no longer. Each
+  // stands at the end of a period, by `now`. Returns the periods that they have skipped.
+  std::uint64_t fetch_back(TimePs now);
+
+ private:
+  std::vector<Scope> scopes_between(const Snapshot& earlier, const Snapshot& later) const;
+  Snapshot some_of(const Snapshot& state, const Scope& scope) const;
+  void keep_users();
+  std::vector<std::uint32_t> towards(const Scope& scope);
+  bool reserve(Group& group);
+  void give_back_rooms(const Group& group);
+  TimePs bring_back(const Group& group, TimePs now);
+  void renew();
+
+  Simulator& simulator_;
+  std::vector<Group> groups_;
+  Scope rest_;
+  std::vector<std::uint32_t> users_, first_user_;  // queue pairs, cable after cable; by cable
+};
+
+}  // namespace genie::twin
