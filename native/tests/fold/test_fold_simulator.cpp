@@ -230,6 +230,21 @@ Mutant in_a_process_of_its_own(Function function) {
   return code < 0 || code > static_cast<int>(Mutant::kCaught) ? Mutant::kCaught : static_cast<Mutant>(code);
 }
 
+// Its events are later, and then where they were; nothing else moves.
+void check_displacement(const Case& each, TimePs now) {
+  constexpr TimePs kBy = 70 * kPsPerUs;
+  World world(each);
+  world.play(now);
+  const Snapshot before = world.snapshot();
+  Displacement away(now, kBy), back(now, -kBy);
+  world.simulator().fold(away);
+  Observe later(now + kBy);
+  world.simulator().fold(later);
+  CHECK_IN(later.found().words == before.words && later.found().counters == before.counters, each.name);
+  world.simulator().fold(back);
+  CHECK_IN(world.snapshot() == before, each.name);
+}
+
 // The number of fields without which a shift is wrong.
 std::size_t check(const Case& each) {
   const std::optional<Period> period = period_of(each);
@@ -250,6 +265,7 @@ std::size_t check(const Case& each) {
   test::Incomplete nothing(earlier, later, kPeriods, kNone);
   whole.shift(nothing, period->to);
   CHECK_IN(whole.snapshot() == expected && whole.now() == target, each.name);
+  check_displacement(each, period->to);
   std::size_t caught = 0;
   for (std::size_t without = 0; without < nothing.fields(); ++without) {
     const Mutant found = in_a_process_of_its_own([&] {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <tuple>
+#include <utility>
 
 #include "core/mix.hpp"
 
@@ -51,6 +52,29 @@ void InputOrder::take_later(TimePs now) {
   }
 }
 
+class InputOrder::NewMarks {
+ public:
+  explicit NewMarks(InputOrder& inputs) : inputs_(inputs) {}
+  std::uint32_t of(std::uint32_t mark) {
+    const auto known = std::ranges::find(marks_, mark, &std::pair<std::uint32_t, std::uint32_t>::first);
+    if (known != marks_.end()) return known->second;
+    return marks_.emplace_back(mark, inputs_.make_mark()).second;
+  }
+
+ private:
+  InputOrder& inputs_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> marks_;
+};
+
+void InputOrder::come_back(const Scope& scope) {
+  if (!keeps_services()) return;
+  NewMarks marks(*this);
+  for (std::uint32_t input = 0; input < links.size(); ++input) {
+    if (scope.links[links[input]] != 0) services_[input].mark = marks.of(services_[input].mark);
+  }
+  behind_mark_ = make_mark();
+}
+
 // By the kept services. Where the order of two is not known, it is not known from now on. That matters where
 // two go on by one port.
 [[gnu::noinline]] void InputOrder::take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask,
@@ -68,16 +92,27 @@ void InputOrder::take_later(TimePs now) {
                   &next = services_[input_of(batch.turns[at])];
     is_known &= one.time < next.time || one.mark == next.mark;
   }
-  if (!is_known) {
-    batch.onward.clear();
-    for (const Contender& turn : batch.turns)
-      batch.onward.push_back(batch.arrivals[turn.key & number_mask].next);
-    std::sort(batch.onward.begin(), batch.onward.end());
-    batch.has_doubtful_turn |= std::ranges::adjacent_find(batch.onward) != batch.onward.end();
-  }
   std::uint64_t order = clock_;
-  for (const Contender& turn : batch.turns)
-    services_[input_of(turn)] = {now, ++order, is_known ? 0 : make_mark()};
+  if (is_known) {
+    const std::uint32_t mark = mark_at(now);
+    for (const Contender& turn : batch.turns) services_[input_of(turn)] = {now, ++order, mark};
+    return;
+  }
+  for (std::size_t at = 0; at < batch.turns.size(); ++at) {
+    const Service& one = services_[input_of(batch.turns[at])];
+    const std::uint32_t onward = batch.arrivals[batch.turns[at].key & number_mask].next;
+    for (std::size_t other = at + 1; other < batch.turns.size(); ++other) {
+      const Service& next = services_[input_of(batch.turns[other])];
+      batch.has_doubtful_turn |= batch.arrivals[batch.turns[other].key & number_mask].next == onward &&
+                                 one.time == next.time && one.mark != next.mark;
+    }
+  }
+  mark_at(now);
+  NewMarks marks(*this);
+  for (const Contender& turn : batch.turns) {
+    Service& own = services_[input_of(turn)];
+    own = {now, ++order, marks.of(own.mark)};
+  }
 }
 
 // Draws turns among the packets of one instant that a rate has let go. Those of one meeting keep their order.

@@ -37,9 +37,8 @@ struct alignas(64) ArrivalBatch {
   std::vector<Arrival> arrivals;
   std::vector<Contender> turns, drawn;  // of one instant
   std::array<std::uint32_t, (1u << kBucketBits) + 1> places{};
-  std::vector<std::uint32_t> onward;  // ports of one instant
-  bool has_doubtful_turn = false;     // turns have mattered where the order of inputs is not known
-  bool has_drawn = false;             // turns
+  bool has_doubtful_turn = false;  // turns have mattered where the order of inputs is not known
+  bool has_drawn = false;          // turns
 
   void make_room(std::size_t count) {
     if (count <= arrivals.size()) [[likely]]
@@ -82,7 +81,10 @@ class alignas(64) InputOrder {
   // A service that is still to come, by what is played elsewhere. In the order of time.
   void add_later_service(std::uint32_t input, const Service& service) { later_.push_back({input, service}); }
   // An input is served alone.
-  void serve_alone(std::uint32_t input, TimePs now) { services_[input] = {now, ++clock_, 0}; }
+  void serve_alone(std::uint32_t input, TimePs now) { services_[input] = {now, ++clock_, mark_at(now)}; }
+  // A scope's inputs have been ahead. The order of their services at one instant is known among them, and not
+  // beside others. So is that of their next ones, until they have come to where the others are.
+  void come_back(const Scope& scope);
 
   // Puts the keys of one instant, from the place `first` on, into the order of their turns. The bits of a key
   // above `number_bits` are its time, those below the number of its arrival. Returns the place after them.
@@ -97,6 +99,14 @@ class alignas(64) InputOrder {
  private:
   // Equal for those that came together when they came last.
   std::uint64_t meeting(std::uint32_t input) const { return std::max(served_[input], met_[input]); }
+  // Of a service whose order is known. Others may have been served at that instant before.
+  std::uint32_t mark_at(TimePs now) {
+    const bool is_behind = now <= latest_;
+    latest_ = std::max(latest_, now);
+    return is_behind ? behind_mark_ : 0;
+  }
+  // For each mark that is given to it another that has not been.
+  class NewMarks;
   void take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask, TimePs now);
   void draw_turns(ArrivalBatch& batch, std::size_t first, std::size_t end, std::uint64_t number_mask,
                   std::uint64_t seed);
@@ -113,7 +123,8 @@ class alignas(64) InputOrder {
   std::vector<Service> services_;  // by input, where they are kept
   std::vector<Later> later_;       // from later_at_ on they are still to come
   std::size_t later_at_ = 0;
-  std::uint32_t latest_mark_ = kMarks;
+  std::uint32_t latest_mark_ = kMarks, behind_mark_ = 0;
+  TimePs latest_ = kLongAgo;  // service
   std::vector<std::uint32_t> in_scope_;
   std::uint64_t drawn_ = 0;  // meetings that a draw has put in order
 };

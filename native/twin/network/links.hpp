@@ -164,6 +164,10 @@ class Links {
   void set_service(std::uint32_t link, const InputOrder::Service& service);
   void add_later_service(std::uint32_t link, const InputOrder::Service& service);
   std::uint32_t make_service_mark(std::uint32_t link);
+  // A scope has been ahead of others.
+  void come_back(const Scope& scope) {
+    for (InputOrder& inputs : inputs_) inputs.come_back(scope);
+  }
   // Turns have mattered where the order of a switch's inputs is not known.
   bool has_doubtful_turn() const;
   // The seed has put packets that came together in order; it has drawn on a link whether to mark.

@@ -1,5 +1,6 @@
 // Fold of a simulation that stands at one time.
 #include <algorithm>
+#include <cassert>
 
 #include "twin/packet_level/simulator.hpp"
 
@@ -50,6 +51,7 @@ std::vector<std::uint32_t> Simulator::hosts_in(const Scope& scope) const {
       found.push_back(processes_.number_of(hosts_.ranks().host_of(static_cast<std::int32_t>(rank))));
   }
   std::ranges::sort(found);
+  assert(std::ranges::adjacent_find(found) == found.end());
   return found;
 }
 

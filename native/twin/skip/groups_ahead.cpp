@@ -46,7 +46,8 @@ std::vector<Snapshot::Start> moved_parts(const Snapshot& earlier, const Snapshot
       return !std::equal(one.begin() + before.*place, one.begin() + end.*place, other.begin() + own.*place,
                          other.begin() + own_end.*place);
     };
-    if (differs(earlier.counters, later.counters, &Snapshot::Start::counters) ||
+    if (differs(earlier.words, later.words, &Snapshot::Start::words) ||
+        differs(earlier.counters, later.counters, &Snapshot::Start::counters) ||
         differs(earlier.latest, later.latest, &Snapshot::Start::latest) ||
         differs(earlier.either, later.either, &Snapshot::Start::either) ||
         differs(earlier.left, later.left, &Snapshot::Start::left))
@@ -56,6 +57,12 @@ std::vector<Snapshot::Start> moved_parts(const Snapshot& earlier, const Snapshot
     if (earlier.starts[at].kind != Fold::Part::kShared) moved.push_back(earlier.starts[at]);
   }
   return moved;
+}
+
+bool is_within(const Scope& some, const Scope& all) {
+  const auto is_part = [](std::uint8_t own, std::uint8_t other) { return own <= other; };
+  return std::ranges::equal(some.ranks, all.ranks, is_part) &&
+         std::ranges::equal(some.links, all.links, is_part);
 }
 
 // The turns of a scope's inputs. Each has the places of its latest service and meeting among those at its
@@ -140,19 +147,22 @@ std::vector<Scope> GroupsAhead::scopes_between(const Snapshot& earlier, const Sn
   return scopes;
 }
 
-std::vector<GroupsAhead::Group> GroupsAhead::groups_between(const Snapshot& earlier,
-                                                            const Snapshot& later) const {
+std::vector<GroupsAhead::Group> GroupsAhead::groups_between(const Snapshot& earlier, const Snapshot& later,
+                                                            const Scope& awake) const {
   std::vector<Group> groups;
-  for (const Scope& scope : scopes_between(earlier, later))
+  for (const Scope& scope : scopes_between(earlier, later)) {
+    if (!is_within(scope, awake)) return {};
     groups.push_back({.scope = scope, .earlier = some_of(earlier, scope), .later = some_of(later, scope)});
+  }
   return groups;
 }
 
 std::optional<GroupsAhead::Group> GroupsAhead::recurring_group(std::int32_t rank, const Snapshot& earlier,
-                                                               const Snapshot& later) const {
+                                                               const Snapshot& later,
+                                                               const Scope& awake) const {
   const std::vector<Scope> scopes = scopes_between(earlier, later);
   const auto own = std::ranges::find_if(scopes, [&](const Scope& it) { return it.ranks[index(rank)] != 0; });
-  if (scopes.size() < 2 || own == scopes.end()) return std::nullopt;
+  if (scopes.size() < 2 || own == scopes.end() || !is_within(*own, awake)) return std::nullopt;
   Group group{.scope = *own, .earlier = some_of(earlier, *own), .later = some_of(later, *own)};
   if (!group.earlier.recurs_in(group.later)) return std::nullopt;
   const Links& links = simulator_.links();
@@ -286,6 +296,7 @@ bool GroupsAhead::set_ahead(Group group) {
 // To the end of its latest period by `now`; returns that end.
 TimePs GroupsAhead::bring_back(const Group& group, TimePs now) {
   const TimePs from = group.later.now, period = from - group.earlier.now;
+  assert(now >= from);
   const std::int64_t periods = std::min(group.periods, (now - from) / period);
   Displacement back(from, -group.periods * period);
   simulator_.fold_own(back, group.scope);
@@ -295,6 +306,7 @@ TimePs GroupsAhead::bring_back(const Group& group, TimePs now) {
     assert(shift.is_over());
   }
   simulator_.move(group.scope, (periods - group.periods) * period, periods * period);
+  simulator_.links().come_back(group.scope);
   give_back_rooms(group);
   return from + periods * period;
 }

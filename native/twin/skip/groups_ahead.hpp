@@ -36,11 +36,12 @@ class GroupsAhead {
     for (const Group& group : groups_) next = std::min(next, group.wake);
     return next;
   }
-  // All that has moved between two equal states, in groups that share no link. Empty: they are not known.
-  std::vector<Group> groups_between(const Snapshot& earlier, const Snapshot& later) const;
-  // The group of one rank, where it recurs and others do not.
-  std::optional<Group> recurring_group(std::int32_t rank, const Snapshot& earlier,
-                                       const Snapshot& later) const;
+  // All that has moved between two equal states of a scope, in groups that share no link. Empty: they are not
+  // known.
+  std::vector<Group> groups_between(const Snapshot& earlier, const Snapshot& later, const Scope& awake) const;
+  // The group of one rank, where it recurs and others do not. `awake`: in both states, all others have slept.
+  std::optional<Group> recurring_group(std::int32_t rank, const Snapshot& earlier, const Snapshot& later,
+                                       const Scope& awake) const;
   // The first event of a group that does not recur.
   TimePs horizon_of(const Group& group) const;
   // By its periods, from the later of its states on. False where something is on its way to the group, or

@@ -130,9 +130,8 @@ void Recurrence::choose_watched() {
   watched_ = best;
   if (best >= 0) idle_events_ = 0;
   if (sets_ahead_) {
-    constexpr TimePs kLately = 100'000'000;
     Scope awake = ahead_.rest();
-    simulator_.leave_out_sleepers(awake, simulator_.now() - kLately);
+    simulator_.leave_out_sleepers(awake, simulator_.now());
     awake_ranks_ = count_of(awake);
   }
   short_ = long_ = {};  // they count what the rank before has seen

@@ -41,7 +41,7 @@ bool Recurrence::set_ahead(const Search& search, const State& earlier, const Sta
   const bool is_inner = search.kind != Kind::kLoops && loop_.receives > 0;
   if (!sets_ahead_ || is_inner) return false;
   bool any = false;
-  for (GroupsAhead::Group& group : ahead_.groups_between(earlier.snapshot, later.snapshot)) {
+  for (GroupsAhead::Group& group : ahead_.groups_between(earlier.snapshot, later.snapshot, later.scope)) {
     group.periods = this->periods(earlier, later, ahead_.horizon_of(group), group.scope,
                                   group.earlier.periods_left(group.later));
     if (group.periods > periods || (ahead_.any() && group.periods > 0))
@@ -55,9 +55,14 @@ bool Recurrence::set_watched_ahead(const Search& search, const State& later) {
   const bool is_inner = search.kind != Kind::kLoops && loop_.receives > 0;
   if (!sets_ahead_ || is_inner || watched_ < 0) return false;
   for (const SharedState& earlier : {search.latest, search.reference}) {
-    if (!earlier) continue;
+    if (!earlier || later.others.latest >= earlier->snapshot.now) continue;
+    Scope awake = later.scope;
+    for (std::size_t rank = 0; rank < awake.ranks.size(); ++rank)
+      awake.ranks[rank] &= earlier->scope.ranks[rank];
+    for (std::size_t link = 0; link < awake.links.size(); ++link)
+      awake.links[link] &= earlier->scope.links[link];
     std::optional<GroupsAhead::Group> group =
-        ahead_.recurring_group(watched_, earlier->snapshot, later.snapshot);
+        ahead_.recurring_group(watched_, earlier->snapshot, later.snapshot, awake);
     if (!group) continue;
     group->periods = periods(*earlier, later, ahead_.horizon_of(*group), group->scope,
                              group->earlier.periods_left(group->later));
