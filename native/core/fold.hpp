@@ -73,7 +73,7 @@ class Fold {
     value = static_cast<Number>(found.after);
     return found;
   }
-  // Another part of the state follows.
+  // Another part of the state follows, up to the next call. kShared: of several.
   enum class Part : std::uint8_t {
     kRank,
     kQueuePair,

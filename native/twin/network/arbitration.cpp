@@ -175,7 +175,7 @@ void InputOrder::fold(Fold& fold, const Scope& scope) {
   }
 }
 
-// Their order stays, as a shift moves all of a scope equally far.
+// Their order stays: a shift moves all of a scope equally far. come_back tells that it is known there alone.
 void InputOrder::fold_services(Fold& fold, const Scope& scope) {
   if (later_at_ < later_.size()) fold.horizon(later_[later_at_].service.time);
   for (std::uint32_t input = 0; input < links.size(); ++input) {

@@ -87,10 +87,10 @@ class Simulator {
     TimePs latest = -1, next = kNever;
   };
   Sleep leave_out_sleepers(Scope& scope, TimePs since);
-  const std::vector<std::vector<std::uint32_t>>& links_of_hosts();
   // The processes of a scope's hosts, in ascending order.
   std::vector<std::uint32_t> hosts_in(const Scope& scope) const;
-  // The same for a scope alone: what its events, and its hosts, are later.
+  // A fold has moved a scope: its events come later by `events_by`, and the latest events of its hosts were
+  // later by `hosts_by`.
   void move(const Scope& scope, TimePs events_by, TimePs hosts_by);
   // Nothing happens before `now` any more, which may be before the latest event.
   void go_on_from(TimePs now) { schedule_.move(0, now); }
@@ -140,6 +140,7 @@ class Simulator {
  private:
   class WindowLoop;
 
+  const std::vector<std::vector<std::uint32_t>>& links_of_hosts();
   void fold_process(Fold& fold, std::uint32_t number);
   void fold_hosts(Fold& fold, const Scope& scope);
   void divide();
