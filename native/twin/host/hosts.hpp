@@ -96,7 +96,7 @@ class Hosts {
   bool is_quiet(std::uint32_t queue_pair, const Scope& scope) const;
   // Nothing will happen to a rank before one of its nodes starts, or a packet comes.
   bool sleeps(std::int32_t rank) const;
-  // Hears of messages that such queue pairs are given.
+  // Keeps which of these queue pairs are given messages, from now on. By queue pair: whether it is one.
   void guard(std::vector<std::uint8_t> queue_pairs) {
     guarded_ = std::move(queue_pairs);
     any_guarded_ = std::ranges::find(guarded_, 1) != guarded_.end();
