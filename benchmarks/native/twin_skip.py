@@ -103,8 +103,8 @@ def rows_of(size_bytes: int, shared: Path | None) -> dict[str, Row]:
         most_s=5,
         is_long=True,
         limit="the open all-reduce of all ranks joins the stages' reduce-scatters to one component. It is played from "
-        "its beginning when others join: 51 M packets in 49 plays, of which three need 37 M. The 272,283 episodes that "
-        "are replayed take about 5 s.",
+        "its beginning when others join: 41 M packets in 49 plays, of which three need 29 M. The 272,283 episodes that "
+        "are replayed take about 4 s.",
     )
     rows["llama3-405b"] = Row(
         lambda: msgspec.structs.replace(rails(2048), switch=Switch(shared_buffer=Size(512 * MIB))),

@@ -168,8 +168,8 @@ def test_stages_of_one_episode_recur_each_for_itself(buckets: tuple[int, ...], a
     case = SkipCase(f"stages {buckets}", fabric, stages_apart(buckets, apart_ns), NCCL, 1, ())
     played, skipped = play(case, skips=False), play(case, skips=True)
     assert not first_difference(played, skipped), case.name
-    # Where all must recur at once, it is 52 % at most.
-    assert skipped.skipped > 0.55 * skipped.packets
+    # Where all must recur at once, it is 52 % at most, and where only one group at a time is watched, 58 % at least.
+    assert skipped.skipped > 0.75 * skipped.packets
 
 
 def test_collectives_that_wait_for_a_slot_are_played_with_those_that_they_wait_for() -> None:

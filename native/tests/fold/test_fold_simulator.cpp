@@ -130,7 +130,7 @@ class World {
     config.congestion.line_rate_bps = kRateBps;
     config.congestion.base_round_trip = 4 * kPsPerUs;
     simulator_ = std::make_unique<Simulator>(network_, config, shared_, plans, hosts, 1);
-    simulator_->hosts().ranks().watch(0);
+    simulator_->hosts().ranks().see(0, true);
     simulator_->start();
   }
   World(const World&) = delete;
@@ -152,7 +152,11 @@ class World {
     simulator_->move(by.by(), now_);
   }
   // Times of what has come to rank 0.
-  std::vector<TimePs> take_seen() { return simulator_->hosts().ranks().take_seen(); }
+  std::vector<TimePs> take_seen() {
+    std::vector<TimePs> times;
+    for (const auto& [rank, time] : simulator_->hosts().ranks().take_seen()) times.push_back(time);
+    return times;
+  }
   TimePs now() const { return now_; }
   Simulator& simulator() { return *simulator_; }
 

@@ -10,7 +10,8 @@ RankDriver::RankDriver(const Network& network, const SharedPlan& shared,
     : network_(&network),
       host_of_rank_(std::move(host_of_rank)),
       ready_(plans.size()),
-      events_(plans.size()) {
+      events_(plans.size()),
+      is_seen_(plans.size(), 0) {
   assert(host_of_rank_.size() == plans.size());
   walkers_.reserve(plans.size());
   for (std::size_t rank = 0; rank < plans.size(); ++rank)
@@ -18,8 +19,9 @@ RankDriver::RankDriver(const Network& network, const SharedPlan& shared,
 }
 
 void RankDriver::deliver(Process& process, std::int32_t rank, const Completion& completion) {
-  if (rank == watched_ && completion.type == Completion::Type::kArrived && !is_credit(completion.tag))
-    seen_.push_back(process.now);
+  if (is_seen_[index(rank)] != 0 && completion.type == Completion::Type::kArrived &&
+      !is_credit(completion.tag))
+    seen_.emplace_back(rank, process.now);
   const TimePs latency = network_->message_latency_ps[index(host_of(rank))];
   if (latency == 0) return make_ready(process, rank, completion);
   events_of(rank).add_completion(process.now + latency, completion);

@@ -102,12 +102,12 @@ class RankDriver {
   void renew_events() {
     for (std::uint32_t rank = 0; rank < ranks(); ++rank) set_event(static_cast<std::int32_t>(rank));
   }
-  // Keeps the times of what comes to a rank; -1: of none.
-  void watch(std::int32_t rank) {
-    watched_ = rank;
-    seen_.clear();
+  // Keeps the times of messages that come to a rank, or does no longer; -1: no rank.
+  void see(std::int32_t rank, bool sees) {
+    if (rank >= 0) is_seen_[index(rank)] = sees;
   }
-  std::vector<TimePs> take_seen() { return std::exchange(seen_, {}); }
+  // By rank and time, in the order of the times of each.
+  std::vector<std::pair<std::int32_t, TimePs>> take_seen() { return std::exchange(seen_, {}); }
 
   // `messages` does what ranks ask for.
   //   void post(process, rank, operation)   A rank sends a message.
@@ -226,8 +226,8 @@ class RankDriver {
   std::vector<std::uint8_t> taken_back_;                   // by forecast
   std::vector<std::vector<std::uint32_t>> end_links_;      // by rank
   std::vector<RankStart> starts_;
-  std::int32_t watched_ = -1;
-  std::vector<TimePs> seen_;  // by the watched rank
+  std::vector<std::uint8_t> is_seen_;  // by rank
+  std::vector<std::pair<std::int32_t, TimePs>> seen_;
 };
 
 }  // namespace genie::twin

@@ -159,15 +159,20 @@ void InputOrder::fold(Fold& fold, const Scope& scope) {
   fold.rare(drawn_);
   fold.base(clock_);
   if (later_at_ < later_.size()) fold.horizon(later_[later_at_].service.time);
+  std::vector<std::pair<TimePs, std::uint64_t>> services;  // sorted
+  const auto service_at = [&](std::uint32_t input) {
+    return std::pair(services_[input].time, services_[input].order);
+  };
+  if (keeps_services()) {
+    for (const std::uint32_t input : own) services.push_back(service_at(input));
+  }
+  std::ranges::sort(services);
   for (const std::uint32_t input : own) {
     fold.part(Fold::Part::kTurn, links[input]);
     fold.base(served_[input]);
     fold.base(met_[input]);
     if (!keeps_services()) continue;
-    fold.exact(std::ranges::count_if(own, [&](std::uint32_t other) {
-      const Service &one = services_[other], &at = services_[input];
-      return std::pair(one.time, one.order) < std::pair(at.time, at.order);
-    }));
+    fold.exact(std::ranges::lower_bound(services, service_at(input)) - services.begin());
     fold.part(Fold::Part::kService, links[input]);
     fold.latest(services_[input].time);
     fold.part(Fold::Part::kOrder, links[input]);

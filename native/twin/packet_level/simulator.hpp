@@ -82,9 +82,10 @@ class Simulator {
   // A shift of the state has skipped `by` until `now`.
   void move(TimePs by, TimePs now);
   // Takes hosts that sleep out of a scope. Nothing has happened to them since `since`, and nothing will
-  // before a node of theirs starts, or a message reaches them. Their latest and next events.
+  // before a node of theirs starts, or a message reaches them.
   struct Sleep {
-    TimePs latest = -1, next = kNever;
+    TimePs latest = -1, next = kNever;  // events of those that sleep
+    std::uint64_t active = 0;           // hosts of the scope that have had events since then
   };
   Sleep leave_out_sleepers(Scope& scope, TimePs since);
   // The processes of a scope's hosts, in ascending order.

@@ -77,6 +77,7 @@ Simulator::Sleep Simulator::leave_out_sleepers(Scope& scope, TimePs since) {
     const std::int32_t host = hosts_.ranks().host_of(number);
     const std::uint32_t process = processes_.number_of(host);
     const TimePs latest = processes_[process].now;
+    sleep.active += latest > since;
     if (latest >= since) continue;
     const std::vector<std::uint32_t>& own = links_of[index(host)];
     if (slept_from_[rank] != latest) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 #include <map>
 #include <unordered_map>
 #include <utility>
@@ -103,6 +104,14 @@ std::vector<std::size_t> turns_of(const Snapshot& state, const Scope& scope, con
 
 }  // namespace
 
+bool GroupsAhead::is_awake(const Scope& scope) const { return !any() || is_within(scope, rest_); }
+
+const GroupsAhead::Group* GroupsAhead::group_of(std::int32_t rank) const {
+  const auto own =
+      std::ranges::find_if(groups_, [&](const Group& it) { return it.scope.ranks[index(rank)] != 0; });
+  return own == groups_.end() ? nullptr : &*own;
+}
+
 std::vector<Scope> GroupsAhead::scopes_between(const Snapshot& earlier, const Snapshot& later) const {
   const std::vector<Snapshot::Start> moved = moved_parts(earlier, later);
   Hosts& hosts = simulator_.hosts();
@@ -162,7 +171,7 @@ std::optional<GroupsAhead::Group> GroupsAhead::recurring_group(std::int32_t rank
                                                                const Scope& awake) const {
   const std::vector<Scope> scopes = scopes_between(earlier, later);
   const auto own = std::ranges::find_if(scopes, [&](const Scope& it) { return it.ranks[index(rank)] != 0; });
-  if (scopes.size() < 2 || own == scopes.end() || !is_within(*own, awake)) return std::nullopt;
+  if (own == scopes.end() || !is_within(*own, awake)) return std::nullopt;
   Group group{.scope = *own, .earlier = some_of(earlier, *own), .later = some_of(later, *own)};
   if (!group.earlier.recurs_in(group.later)) return std::nullopt;
   const Links& links = simulator_.links();
@@ -226,7 +235,6 @@ void GroupsAhead::keep_users() {
     first_user_[cable] = std::max(first_user_[cable], first_user_[cable - 1]);
 }
 
-// The queue pairs that ranks outside a scope have, and whose messages would meet its packets.
 std::vector<std::uint32_t> GroupsAhead::towards(const Scope& scope) {
   if (first_user_.empty()) keep_users();
   const QueuePairs& queue_pairs = simulator_.hosts().queue_pairs();
@@ -246,10 +254,24 @@ std::vector<std::uint32_t> GroupsAhead::towards(const Scope& scope) {
   return found;
 }
 
+std::optional<std::uint64_t> GroupsAhead::foreign_packets(const Scope& scope,
+                                                          const std::vector<std::uint32_t>& towards,
+                                                          TimePs now) const {
+  const Hosts& hosts = simulator_.hosts();
+  std::uint64_t packets = 0;
+  for (const std::uint32_t id : towards) {
+    if (may_send(id, scope, now)) return std::nullopt;
+    const roce::QueuePairCounters& own = hosts.queue_pairs()[id].queue_pair.counters();
+    packets += own.data_sent + own.data_received + own.acks_sent + own.acks_received + own.naks_sent +
+               own.naks_received + own.cnps_sent + own.cnps_received;
+  }
+  return packets;
+}
+
 TimePs GroupsAhead::horizon_of(const Group& group) const {
   Observe seen(group.later.now);
   simulator_.fold_own(seen, group.scope);
-  return seen.found().horizon;
+  return is_behind(group.later.now) ? std::min(seen.found().horizon, stands_at_) : seen.found().horizon;
 }
 
 // Its packets' share of shared buffers, at the most. False where others may come near a threshold beside it.
@@ -274,19 +296,25 @@ void GroupsAhead::give_back_rooms(const Group& group) {
   for (const auto& [node, bytes] : group.rooms) simulator_.links().buffers().give_back(node, bytes);
 }
 
+// Something that it sends may reach a scope before `until`. Those that have brought groups back stand.
+bool GroupsAhead::may_send(std::uint32_t queue_pair, const Scope& scope, TimePs until) const {
+  if (simulator_.hosts().is_quiet(queue_pair, scope)) return false;
+  return until > stands_at_ || !std::ranges::binary_search(touched_, queue_pair);
+}
+
 bool GroupsAhead::set_ahead(Group group) {
   group.towards = towards(group.scope);
-  const auto is_quiet = [&](std::uint32_t own) { return simulator_.hosts().is_quiet(own, group.scope); };
-  if (!std::ranges::all_of(group.towards, is_quiet)) return false;
+  group.wake = group.later.now + group.periods * (group.later.now - group.earlier.now);
+  const auto may_send = [&](std::uint32_t own) { return this->may_send(own, group.scope, group.wake); };
+  if (std::ranges::any_of(group.towards, may_send)) return false;
   if (!reserve(group)) {
     give_back_rooms(group);
     return false;
   }
-  const TimePs now = group.later.now, by = group.periods * (now - group.earlier.now);
+  const TimePs now = group.later.now, by = group.wake - now;
   Displacement displacement(now, by);
   simulator_.fold_own(displacement, group.scope);
   simulator_.move(group.scope, by, 0);
-  group.wake = now + by;
   groups_.push_back(std::move(group));
   renew();
   simulator_.go_on_from(now);
@@ -306,27 +334,49 @@ TimePs GroupsAhead::bring_back(const Group& group, TimePs now) {
     assert(shift.is_over());
   }
   simulator_.move(group.scope, (periods - group.periods) * period, periods * period);
-  simulator_.links().come_back(group.scope);
   give_back_rooms(group);
   return from + periods * period;
 }
 
-std::uint64_t GroupsAhead::fetch_back(TimePs now) {
-  const std::vector<std::uint32_t> touched = simulator_.hosts().take_touched();
+std::vector<GroupsAhead::Back> GroupsAhead::fetch_back(TimePs now) {
+  std::vector<std::uint32_t> touched = simulator_.hosts().take_touched();
+  std::ranges::sort(touched);
+  const auto comes_back = [&](const Group& group) {
+    return group.wake <= now || std::ranges::any_of(touched, [&](std::uint32_t own) {
+             return std::ranges::binary_search(group.towards, own);
+           });
+  };
+  const auto stay = std::ranges::stable_partition(groups_, std::not_fn(comes_back)).begin();
+  // Groups that have gone through the same periods are in step: the order of their services stays known.
+  struct InStep {
+    TimePs earlier = 0, later = 0, end = 0;
+    Scope scope;
+  };
+  std::vector<InStep> all_in_step;
+  std::vector<Back> all;
   TimePs from = now;
-  std::uint64_t periods = 0;
-  std::erase_if(groups_, [&](const Group& group) {
-    const bool is_touched = std::ranges::any_of(
-        touched, [&](std::uint32_t own) { return std::ranges::binary_search(group.towards, own); });
-    if (group.wake > now && !is_touched) return false;
-    const TimePs end = bring_back(group, now);
+  for (auto group = stay; group != groups_.end(); ++group) {
+    const TimePs earlier = group->earlier.now, later = group->later.now, end = bring_back(*group, now);
     from = std::min(from, end);
-    periods += static_cast<std::uint64_t>((end - group.later.now) / (group.later.now - group.earlier.now));
-    return true;
-  });
+    const auto in_step = std::ranges::find_if(all_in_step, [&](const InStep& it) {
+      return it.earlier == earlier && it.later == later && it.end == end;
+    });
+    if (in_step != all_in_step.end()) {
+      in_step->scope.add(group->scope);
+    } else {
+      all_in_step.push_back({earlier, later, end, group->scope});
+    }
+    all.push_back({std::move(group->scope), (end - later) / (later - earlier)});
+  }
+  for (const InStep& own : all_in_step) simulator_.links().come_back(own.scope);
+  groups_.erase(stay, groups_.end());
+  if (now >= stands_at_) {
+    stands_at_ = now;
+    touched_ = std::move(touched);
+  }
   renew();
   simulator_.go_on_from(from);
-  return periods;
+  return all;
 }
 
 // All that is not ahead, and the guards of the rest.

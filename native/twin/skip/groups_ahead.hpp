@@ -30,6 +30,12 @@ class GroupsAhead {
   bool any() const { return !groups_.empty(); }
   // All that is not ahead.
   const Scope& rest() const { return any() ? rest_ : simulator_.whole(); }
+  // None of a scope is ahead.
+  bool is_awake(const Scope& scope) const;
+  // The group that is ahead with a rank; nullptr: the rank is not ahead.
+  const Group* group_of(std::int32_t rank) const;
+  // Groups that have come back at a time play up to where all others stand.
+  bool is_behind(TimePs now) const { return now < stands_at_; }
   // When the first of them is ahead no longer; kNever: there is none.
   TimePs next_wake() const {
     TimePs next = kNever;
@@ -42,7 +48,12 @@ class GroupsAhead {
   // The group of one rank, where it recurs and others do not. `awake`: in both states, all others have slept.
   std::optional<Group> recurring_group(std::int32_t rank, const Snapshot& earlier, const Snapshot& later,
                                        const Scope& awake) const;
-  // The first event of a group that does not recur.
+  // The queue pairs that ranks outside a scope have, and whose messages would meet its packets.
+  std::vector<std::uint32_t> towards(const Scope& scope);
+  // Packets so far of these; nullopt: some may be on their way to the scope.
+  std::optional<std::uint64_t> foreign_packets(const Scope& scope, const std::vector<std::uint32_t>& towards,
+                                               TimePs now) const;
+  // The first event of a group that does not recur, or where it has come to all others.
   TimePs horizon_of(const Group& group) const;
   // By its periods, from the later of its states on. False where something is on its way to the group, or
   // others may come near a threshold of a buffer beside it.
@@ -50,14 +61,18 @@ class GroupsAhead {
   // Moves a scope that recurs, while all others are ahead or sleep.
   void jump(const Snapshot& earlier, const Snapshot& later, std::int64_t periods, const Scope& scope);
   // At `now`, groups whose time has come, and those that a message may reach, are ahead no longer. Each
-  // stands at the end of a period, by `now`. Returns the periods that they have skipped.
-  std::uint64_t fetch_back(TimePs now);
+  // stands at the end of a period, by `now`.
+  struct Back {
+    Scope scope;
+    std::int64_t periods = 0;  // that were skipped
+  };
+  std::vector<Back> fetch_back(TimePs now);
 
  private:
   std::vector<Scope> scopes_between(const Snapshot& earlier, const Snapshot& later) const;
   Snapshot some_of(const Snapshot& state, const Scope& scope) const;
   void keep_users();
-  std::vector<std::uint32_t> towards(const Scope& scope);
+  bool may_send(std::uint32_t queue_pair, const Scope& scope, TimePs until) const;
   bool reserve(Group& group);
   void give_back_rooms(const Group& group);
   TimePs bring_back(const Group& group, TimePs now);
@@ -66,6 +81,8 @@ class GroupsAhead {
   Simulator& simulator_;
   std::vector<Group> groups_;
   Scope rest_;
+  TimePs stands_at_ = 0;                           // where all others have stood since groups came back
+  std::vector<std::uint32_t> touched_;             // queue pairs whose messages have brought them back
   std::vector<std::uint32_t> users_, first_user_;  // queue pairs, cable after cable; by cable
 };
 

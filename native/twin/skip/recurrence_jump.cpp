@@ -8,18 +8,25 @@
 
 namespace genie::twin {
 
-// All that sleeps has slept since the earlier state.
+// Nothing that is outside both states has had to do with what is inside since the earlier one.
+bool Recurrence::is_closed(const State& earlier, const State& later) {
+  return earlier.is_of_group == later.is_of_group && later.others.latest < earlier.snapshot.now &&
+         later.foreign && later.foreign == earlier.foreign;
+}
+
 bool Recurrence::recurs(const SharedState& earlier, const State& later) const {
-  return earlier && earlier->scope.ranks == later.scope.ranks && earlier->scope.links == later.scope.links &&
-         later.others.latest < earlier->snapshot.now && earlier->snapshot.recurs_in(later.snapshot);
+  return earlier && !later.is_of_group && is_closed(*earlier, later) &&
+         earlier->scope.ranks == later.scope.ranks && earlier->scope.links == later.scope.links &&
+         earlier->snapshot.recurs_in(later.snapshot);
 }
 
 // A state recurs.
-void Recurrence::found(const Search& search, const State& earlier, const SharedState& later) {
-  known_[static_cast<std::size_t>(search.kind)] = {search.seen_period, search.period};
+void Recurrence::found(Watch& own, const Search& search, const State& earlier, const SharedState& later) {
+  known_[static_cast<std::size_t>(search.kind)] = {search.seen_period,
+                                                   later->snapshot.now - earlier.snapshot.now};
   if (search.kind != Kind::kRounds) return;
-  rounds_from_ = finder_.count() + 2 * (later->seen - earlier.seen);
-  if (loop_.receives > 0 && long_.is_over()) loop_reference_ = later;
+  own.rounds_from = own.finder.count() + 2 * (later->seen - earlier.seen);
+  if (own.loop.receives > 0 && own.outer.is_over()) own.loop_reference = later;
 }
 
 // The states are equal, and the steps are not alike. The next look is a period before unlike steps are over:
@@ -35,62 +42,93 @@ void Recurrence::wait(Search& search, const State& earlier, const SharedState& l
   search.next_look = later->snapshot.now + std::max<std::int64_t>(periods - 1, 1) * search.period;
 }
 
-// True where a group is ahead now. Others end the jump of all, or others are ahead already.
-bool Recurrence::set_ahead(const Search& search, const State& earlier, const State& later,
+// The end of a group's own steps and timers, and its rank's next look at loops.
+TimePs Recurrence::horizon_of(const Watch& own, const Search& search, const GroupsAhead::Group& group) const {
+  const TimePs horizon = ahead_.horizon_of(group);
+  const bool is_own = own.rank >= 0 && group.scope.ranks[index(own.rank)] != 0;
+  return is_own && &search == &own.inner ? std::min(horizon, own.outer.next_look) : horizon;
+}
+
+// True where groups are ahead now. Others end the jump of all, or others are ahead already.
+bool Recurrence::set_ahead(Watch& own, Search& search, const SharedState& earlier, const SharedState& later,
                            std::int64_t periods) {
-  const bool is_inner = search.kind != Kind::kLoops && loop_.receives > 0;
-  if (!sets_ahead_ || is_inner) return false;
+  if (!sets_ahead_) return false;
   bool any = false;
-  for (GroupsAhead::Group& group : ahead_.groups_between(earlier.snapshot, later.snapshot, later.scope)) {
-    group.periods = this->periods(earlier, later, ahead_.horizon_of(group), group.scope,
+  for (GroupsAhead::Group& group : ahead_.groups_between(earlier->snapshot, later->snapshot, later->scope)) {
+    group.periods = this->periods(*earlier, *later, horizon_of(own, search, group), group.scope,
                                   group.earlier.periods_left(group.later));
     if (group.periods > periods || (ahead_.any() && group.periods > 0))
       any |= ahead_.set_ahead(std::move(group));
   }
+  if (any) leave_ahead(own, search, earlier, later);
   return any;
 }
 
 // The group of the watched rank recurs, where others do not.
-bool Recurrence::set_watched_ahead(const Search& search, const State& later) {
-  const bool is_inner = search.kind != Kind::kLoops && loop_.receives > 0;
-  if (!sets_ahead_ || is_inner || watched_ < 0) return false;
-  for (const SharedState& earlier : {search.latest, search.reference}) {
-    if (!earlier || later.others.latest >= earlier->snapshot.now) continue;
-    Scope awake = later.scope;
-    for (std::size_t rank = 0; rank < awake.ranks.size(); ++rank)
-      awake.ranks[rank] &= earlier->scope.ranks[rank];
-    for (std::size_t link = 0; link < awake.links.size(); ++link)
-      awake.links[link] &= earlier->scope.links[link];
-    std::optional<GroupsAhead::Group> group =
-        ahead_.recurring_group(watched_, earlier->snapshot, later.snapshot, awake);
+bool Recurrence::set_own_ahead(Watch& own, Search& search, const SharedState& later) {
+  if (!sets_ahead_ || own.rank < 0) return false;
+  std::vector<SharedState> candidates{search.latest, search.reference};
+  for (auto kept = search.kept.rbegin(); kept != search.kept.rend(); ++kept) {
+    if ((*kept)->digest == later->digest && *kept != search.latest) candidates.push_back(*kept);
+  }
+  for (const SharedState& earlier : candidates) {
+    if (!earlier || !is_closed(*earlier, *later)) continue;
+    std::optional<GroupsAhead::Group> group = ahead_.recurring_group(
+        own.rank, earlier->snapshot, later->snapshot, earlier->scope.in_both(later->scope));
     if (!group) continue;
-    group->periods = periods(*earlier, later, ahead_.horizon_of(*group), group->scope,
+    group->periods = periods(*earlier, *later, horizon_of(own, search, *group), group->scope,
                              group->earlier.periods_left(group->later));
-    if (group->periods > 0 && ahead_.set_ahead(std::move(*group))) return true;
+    if (group->periods == 0 || !ahead_.set_ahead(std::move(*group))) continue;
+    leave_ahead(own, search, earlier, later);
+    return true;
   }
   return false;
 }
 
-// Its rank is ahead of others.
-void Recurrence::leave_watched(Search& search) {
-  end(search, true);
-  watch_another();
-}
-
-// Others than before have something to do.
-void Recurrence::watch_another() {
-  watched_ = -1;
-  idle_max_ = kIdleFirst;
-  forget();
+// Watches of groups that are ahead now wait for them. The first leaves its place to another.
+void Recurrence::leave_ahead(Watch& own, Search& search, SharedState earlier, const SharedState& later) {
+  for (const auto& other : watches_) {
+    const GroupsAhead::Group* const group =
+        other->rank < 0 || other->is_ahead ? nullptr : ahead_.group_of(other->rank);
+    if (group == nullptr) continue;
+    other->is_ahead = true;
+    other->members = group->scope.ranks;
+    other->scope = std::make_shared<const Scope>(group->scope);
+    other->towards = group->towards;
+    other->seen_each = 0;
+    if (other.get() != &own) other->forget();
+  }
+  if (own.is_ahead) {
+    found(own, search, *earlier, later);
+    own.seen_each = later->seen - earlier->seen;
+    if (&search == &own.outer) own.inner = {};
+  }
+  end(own, search, true);
+  if (watches_.front()->is_ahead) {
+    rhythm_.stop();
+    watches_.insert(watches_.begin(), std::make_unique<Watch>(lag_max_));
+  }
+  // One watch is enough for a group.
+  std::erase_if(watches_, [&](const auto& other) {
+    const bool is_one_more =
+        other.get() != &own && other->is_ahead && own.is_ahead && own.members[index(other->rank)] != 0;
+    if (is_one_more) simulator_.hosts().ranks().see(other->rank, false);
+    return is_one_more;
+  });
 }
 
 // The simulation has come to `now`, at which a group is no longer ahead.
 void Recurrence::fetch_back(TimePs now) {
   const std::uint64_t packets = simulator_.data_packets();
-  report_.periods += ahead_.fetch_back(now);
+  for (const GroupsAhead::Back& back : ahead_.fetch_back(now)) {
+    const auto periods = static_cast<std::uint64_t>(back.periods);
+    report_.periods += periods;
+    for (const auto& own : watches_) {
+      if (own->is_ahead && back.scope.ranks[index(own->rank)] != 0) own->go_on(periods);
+    }
+  }
   report_.packets += simulator_.data_packets() - packets;
   ++report_.jumps;
-  watch_another();
 }
 
 // The number of times that what lies between two states can be played again.
@@ -139,7 +177,7 @@ std::int64_t Recurrence::periods_until_alike(const State& earlier, const State& 
   return periods;
 }
 
-void Recurrence::jump(const State& earlier, const State& later, std::int64_t periods) {
+void Recurrence::jump(Watch& own, const State& earlier, const State& later, std::int64_t periods) {
   const std::uint64_t packets = simulator_.data_packets(), count = static_cast<std::uint64_t>(periods);
   const TimePs by = (later.snapshot.now - earlier.snapshot.now) * periods;
   if (sets_ahead_) {
@@ -150,7 +188,7 @@ void Recurrence::jump(const State& earlier, const State& later, std::int64_t per
     assert(shift.is_over());
     simulator_.move(by, later.snapshot.now + by);
   }
-  finder_.skip((later.seen - earlier.seen) * count);
+  own.finder.skip((later.seen - earlier.seen) * count);
   ++report_.jumps;
   report_.periods += count;
   report_.packets += simulator_.data_packets() - packets;
