@@ -260,13 +260,15 @@ def test_what_several_threads_do_not_skip_is_said(tmp_path: Path) -> None:
 
     one, reasons, replayed = simulated()
     assert " data packets skipped, " in one.stdout
-    assert (one.code, one.stderr, reasons, replayed > 0) == (0, "", [], True)
+    assert (one.code, reasons, replayed > 0) == (0, [], True)
     two, reasons, replayed = simulated("--threads", "2")
     said = (
         "--threads 2: collectives and messages that come again were played each time; one thread can play them once "
         "for all that are alike"
     )
-    assert (two.code, two.stderr, replayed) == (0, f"genie: {said}\n", 0)
+    # On a slow machine progress comes before it.
+    assert (two.code, two.stderr.splitlines()[-1], replayed) == (0, f"genie: {said}", 0)
+    assert said not in one.stderr
     assert SEVERAL_THREADS in reasons
     assert " M/s), none skipped, " in two.stdout
     # Nothing is lost by threads where one thread plays them too.

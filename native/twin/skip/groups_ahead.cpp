@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/index.hpp"
+#include "core/mix.hpp"
 
 namespace genie::twin {
 namespace {
@@ -156,6 +157,12 @@ std::vector<Scope> GroupsAhead::scopes_between(const Snapshot& earlier, const Sn
   return scopes;
 }
 
+bool GroupsAhead::moves_within(const Snapshot& earlier, const Snapshot& later, const Scope& scope) const {
+  const std::vector<Scope> moved = scopes_between(earlier, later);
+  return !moved.empty() &&
+         std::ranges::all_of(moved, [&](const Scope& own) { return is_within(own, scope); });
+}
+
 std::vector<GroupsAhead::Group> GroupsAhead::groups_between(const Snapshot& earlier, const Snapshot& later,
                                                             const Scope& awake) const {
   std::vector<Group> groups;
@@ -258,14 +265,15 @@ std::optional<std::uint64_t> GroupsAhead::foreign_packets(const Scope& scope,
                                                           const std::vector<std::uint32_t>& towards,
                                                           TimePs now) const {
   const Hosts& hosts = simulator_.hosts();
-  std::uint64_t packets = 0;
+  std::uint64_t sum = 0;
   for (const std::uint32_t id : towards) {
     if (may_send(id, scope, now)) return std::nullopt;
     const roce::QueuePairCounters& own = hosts.queue_pairs()[id].queue_pair.counters();
-    packets += own.data_sent + own.data_received + own.acks_sent + own.acks_received + own.naks_sent +
-               own.naks_received + own.cnps_sent + own.cnps_received;
+    const std::uint64_t packets = own.data_sent + own.data_received + own.acks_sent + own.acks_received +
+                                  own.naks_sent + own.naks_received + own.cnps_sent + own.cnps_received;
+    sum += packets * (mixed(id) | 1);
   }
-  return packets;
+  return sum;
 }
 
 TimePs GroupsAhead::horizon_of(const Group& group) const {

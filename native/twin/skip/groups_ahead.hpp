@@ -42,6 +42,8 @@ class GroupsAhead {
     for (const Group& group : groups_) next = std::min(next, group.wake);
     return next;
   }
+  // All that has moved between two states has moved within a scope.
+  bool moves_within(const Snapshot& earlier, const Snapshot& later, const Scope& scope) const;
   // All that has moved between two equal states of a scope, in groups that share no link. Empty: they are not
   // known.
   std::vector<Group> groups_between(const Snapshot& earlier, const Snapshot& later, const Scope& awake) const;
@@ -50,7 +52,7 @@ class GroupsAhead {
                                        const Scope& awake) const;
   // The queue pairs that ranks outside a scope have, and whose messages would meet its packets.
   std::vector<std::uint32_t> towards(const Scope& scope);
-  // Packets so far of these; nullopt: some may be on their way to the scope.
+  // A number that is equal while these move no packet; nullopt: some may be on their way to the scope.
   std::optional<std::uint64_t> foreign_packets(const Scope& scope, const std::vector<std::uint32_t>& towards,
                                                TimePs now) const;
   // The first event of a group that does not recur, or where it has come to all others.

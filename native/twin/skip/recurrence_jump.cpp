@@ -8,16 +8,18 @@
 
 namespace genie::twin {
 
-// Nothing that is outside both states has had to do with what is inside since the earlier one.
+// Nothing that is outside both states has come in since the earlier one.
 bool Recurrence::is_closed(const State& earlier, const State& later) {
   return earlier.is_of_group == later.is_of_group && later.others.latest < earlier.snapshot.now &&
          later.foreign && later.foreign == earlier.foreign;
 }
 
+// While groups are ahead, nothing of the rest may have used their links.
 bool Recurrence::recurs(const SharedState& earlier, const State& later) const {
   return earlier && !later.is_of_group && is_closed(*earlier, later) &&
          earlier->scope.ranks == later.scope.ranks && earlier->scope.links == later.scope.links &&
-         earlier->snapshot.recurs_in(later.snapshot);
+         earlier->snapshot.recurs_in(later.snapshot) &&
+         (!ahead_.any() || ahead_.moves_within(earlier->snapshot, later.snapshot, later.scope));
 }
 
 // A state recurs.

@@ -34,7 +34,7 @@ struct SimulationState {
   Simulator::Sleep others;
   bool is_of_group = false;
   std::uint64_t digest = 0;  // of a group: equal in states that recur
-  // Packets so far of all that may reach the scope from outside; nullopt: some may be on their way.
+  // Equal while nothing reaches the scope from outside; nullopt: something may be on its way.
   std::optional<std::uint64_t> foreign = 0;
 };
 using SharedState = std::shared_ptr<const SimulationState>;
