@@ -82,6 +82,10 @@ TWIN = {
     "twin/host": {*PURE, "twin/kernel", "twin/fabric", "twin/port", "twin/network"},
     "twin/packet_level": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/host", "twin/levels"},
     "twin/skip": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/host", "twin/packet_level"},
+    "twin/episodes": {
+        *PURE,
+        *(f"twin/{room}" for room in ("kernel", "fabric", "network", "host", "packet_level", "skip")),
+    },
     "twin/estimate": {*PURE, "twin/packet_level"},
 }
 NATIVE: dict[str, set[str]] = {

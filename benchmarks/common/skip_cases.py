@@ -66,6 +66,7 @@ class Played:
     skipped: int
     episodes: int = 0  # that took the place of packets
     unusable: str = ""  # why there were none
+    resumed: int = 0  # plays that went on from a checkpoint
 
 
 def draw_case(seed: int, size_factor: int = 1) -> SkipCase:
@@ -148,9 +149,11 @@ class Run:
     ended_s: float
 
 
-def run_to_the_end(twin: Twin, plan: Plan, *, skips: bool, stops_ps: tuple[int, ...] = ()) -> Run:
+def run_to_the_end(
+    twin: Twin, plan: Plan, *, skips: bool, stops_ps: tuple[int, ...] = (), checkpoint_packets: int = 1 << 20
+) -> Run:
     """Play a plan, from the beginning again where episodes ask for it; sample at the stops, which allow none."""
-    episodes = twin.episodes(plan) if skips and not stops_ps else None
+    episodes = twin.episodes(plan, checkpoint_packets=checkpoint_packets) if skips and not stops_ps else None
     ready_s = 0.0
     while True:
         simulator = twin.simulator(plan)
@@ -171,18 +174,25 @@ def run_to_the_end(twin: Twin, plan: Plan, *, skips: bool, stops_ps: tuple[int, 
             return Run(simulator, recurrence, episodes, ready_s, time.perf_counter())
 
 
-def play(case: SkipCase, *, skips: bool) -> Played:
-    """Play a case in the kernel, in one of the two ways."""
+def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20) -> Played:
+    """Play a case in the kernel, in one of the two ways. `checkpoint_packets`: see Twin.episodes."""
     twin = Twin(case.fabric, build_network(case.fabric), list(range(case.workload.world_size)), threads=case.threads)
     plan = build_plan(case.workload, lowering=case.lowering)
-    run = run_to_the_end(twin, plan, skips=skips, stops_ps=case.stops_ps)
+    run = run_to_the_end(twin, plan, skips=skips, stops_ps=case.stops_ps, checkpoint_packets=checkpoint_packets)
     simulator, recurrence, episodes = run.simulator, run.recurrence, run.episodes
     bits = dict(_bits(simulator, plan.ranks))
     links = simulator.links()
-    apart = {"packets": 0, "played": 0, "replayed": 0} if episodes is None else episodes.report
+    apart = {"packets": 0, "played": 0, "replayed": 0, "resumed": 0} if episodes is None else episodes.report
     skipped = recurrence.report["packets"] + apart["packets"] - apart["played"]
-    unusable = "" if episodes is None else episodes.unusable
-    return Played(bits, int(sum(links["marked"])), simulator.data_packets, skipped, apart["replayed"], unusable)
+    return Played(
+        bits=bits,
+        marked=int(sum(links["marked"])),
+        packets=simulator.data_packets,
+        skipped=skipped,
+        episodes=apart["replayed"],
+        unusable="" if episodes is None else episodes.unusable,
+        resumed=apart["resumed"],
+    )
 
 
 def _bits(simulator: genie_core.Simulator, ranks: Any) -> Iterator[tuple[str, Any]]:

@@ -56,6 +56,9 @@ class ControlTape final : public Fold::Replayed {
   ControlTape(Controller& controller, const ControlBounds& bounds)
       : controller_(controller), bounds_(bounds) {}
 
+  // A tape is of one controller: a copy of that one has none yet.
+  static std::unique_ptr<ControlTape> clone() { return nullptr; }
+
   // Before the controller takes it.
   void add(const Acknowledgement& news);
 

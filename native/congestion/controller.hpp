@@ -99,8 +99,7 @@ class Controller {
   // True where the state changes with acknowledgements and losses alone, so that it need not be compared: the
   // same acknowledgements bring it on.
   virtual bool is_replayed() const { return false; }
-  // A copy, of one that is replayed.
-  virtual std::unique_ptr<Controller> clone() const { return nullptr; }
+  virtual std::unique_ptr<Controller> clone() const = 0;
   // `acknowledged`: the number of packets ever acknowledged, to which others are relative.
   virtual void fold(Fold& fold, const Fold::Base& /*acknowledged*/) {
     fold.exact(paced_, moves_waiting_, window_bytes_);

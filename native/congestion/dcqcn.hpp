@@ -6,6 +6,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "congestion/controller.hpp"
 
@@ -31,6 +32,7 @@ class Dcqcn final : public Controller {
         rate_bps_(line_rate_bps),
         target_bps_(line_rate_bps) {}
 
+  std::unique_ptr<Controller> clone() const override { return std::make_unique<Dcqcn>(*this); }
   std::int64_t rate_bps(TimePs now) override {
     advance(now);
     return rate_bps_;

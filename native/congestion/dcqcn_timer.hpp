@@ -8,6 +8,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "congestion/controller.hpp"
 
@@ -38,6 +39,7 @@ class DcqcnTimer final : public Controller {
     set_window();
   }
 
+  std::unique_ptr<Controller> clone() const override { return std::make_unique<DcqcnTimer>(*this); }
   std::int64_t rate_bps(TimePs now) override {
     advance(now);
     return rate_bps_;

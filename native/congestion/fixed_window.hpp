@@ -1,5 +1,7 @@
 // A window and a rate that never change: what a queue pair's rate limiter does.
 #pragma once
+#include <memory>
+
 #include "congestion/controller.hpp"
 
 namespace genie::congestion {
@@ -16,6 +18,7 @@ class FixedWindow final : public Controller {
     if (window_bytes > 0) window_bytes_ = window_bytes;
     paced_ = rate_bps > 0;
   }
+  std::unique_ptr<Controller> clone() const override { return std::make_unique<FixedWindow>(*this); }
   std::int64_t rate_bps(TimePs now) override { return seen_rate_bps(now); }
   std::int64_t seen_rate_bps(TimePs) const override { return own_bps_; }
 

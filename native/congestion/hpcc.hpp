@@ -5,6 +5,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "congestion/controller.hpp"
 
@@ -31,6 +32,7 @@ class Hpcc final : public Controller {
     set_window();
   }
 
+  std::unique_ptr<Controller> clone() const override { return std::make_unique<Hpcc>(*this); }
   std::int64_t rate_bps(TimePs now) override { return seen_rate_bps(now); }
   std::int64_t seen_rate_bps(TimePs) const override { return rate_bps_; }
   double utilisation() const { return utilisation_; }

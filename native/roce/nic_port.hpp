@@ -94,6 +94,25 @@ class NicPort {
   // The packet that has just been booked keeps the port until then, or longer; returns until when.
   TimePs keep(TimePs until) { return free_ = std::max(free_, until); }
 
+  // The same state with other numbers of the queue pairs that wait: number(id), ascending as they were.
+  template <class Function>
+  NicPort renumbered(Function number) const {
+    NicPort own(debt_limit_);
+    own.free_ = free_;
+    own.picked_since_ = picked_since_;
+    for (std::uint32_t id = 0; id < marks_.size(); ++id) {
+      if (marks_[id] != 0) own.set_mark(number(id), marks_[id]);
+    }
+    own.held_until_.resize(own.marks_.size());
+    for (std::uint32_t id = 0; id < held_until_.size(); ++id) {
+      if ((marks_[id] & kHeldMark) != 0) own.held_until_[number(id)] = held_until_[id];
+    }
+    own.control_ = control_.renumbered(number);
+    own.data_ = data_.renumbered(number);
+    for (const Waiting& waiting : held_) own.held_.push_back({number(waiting.id), waiting.since});
+    return own;
+  }
+
   void fold(Fold& fold) {
     for (const std::uint8_t mark : marks_) fold.exact(mark);
     control_.fold(fold, free_);
@@ -128,6 +147,11 @@ class NicPort {
   // A first-in first-out ring that grows to the number of queue pairs and then allocates no more.
   class Ring {
    public:
+    Ring() = default;
+    Ring(Ring&&) = default;
+    Ring& operator=(Ring&&) = default;
+    Ring(const Ring& other) : Ring(other.renumbered([](std::uint32_t id) { return id; })) {}
+
     bool empty() const { return count_ == 0; }
     void push(Waiting value) {
       if (count_ == capacity_) grow();
@@ -150,6 +174,13 @@ class NicPort {
     }
     const Waiting& front() const { return slots_[head_]; }
     TimePs since(std::uint32_t place) const { return at(place).since; }
+    template <class Function>
+    Ring renumbered(Function number) const {
+      Ring own;
+      for (std::uint32_t place = 0; place < count_; ++place)
+        own.push({number(at(place).id), at(place).since});
+      return own;
+    }
     // Those that have waited since the port became free, or longer, keep their order.
     void fold(Fold& fold, TimePs free) {
       fold.exact(count_);

@@ -136,6 +136,20 @@ class QueuePair {
     return {received.psn, received.msn, requester_.fold(fold)};
   }
 
+  // It has been given a message, or a packet has come.
+  bool is_used() const { return pending() > 0 || counters_.data_sent > 0 || counters_.data_received > 0; }
+  // Goes on from the state of another, and counts beside what it has counted. fn(handle) is a request's
+  // handle here.
+  template <class Function>
+  void take_over(const QueuePair& earlier, Function fn) {
+    const QueuePairCounters counters = counters_;
+    const std::uint32_t id = id_;
+    *this = earlier;
+    id_ = id;
+    counters_ += counters;
+    requester_.renumber(fn);
+  }
+
   // Receives have been posted for a peer that may wait for them.
   template <class Sink>
   void receives_posted(Sink& sink) {

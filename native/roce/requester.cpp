@@ -43,4 +43,16 @@ Fold::Base Requester::fold(Fold& fold) {
   return psn;
 }
 
+void Requester::go_back(std::uint32_t psn) {
+  again_psn_ = again_end_ = psn;
+  send_psn_ = psn;
+  since_request_ = cursor_ = reads_ = 0;
+  while (cursor_ < queue_.size()) {
+    const Entry& entry = queue_.at(cursor_);
+    if (psn_diff(psn, psn_add(entry.first_psn, entry.packets)) < 0) break;
+    if (entry.request.verb == Verb::kRead) ++reads_;
+    ++cursor_;
+  }
+}
+
 }  // namespace genie::roce

@@ -216,6 +216,12 @@ class Requester {
   // Returns the base of its PSNs: the oldest that is not acknowledged.
   Fold::Base fold(Fold& fold);
 
+  // fn(handle) is the handle of a request from now on.
+  template <class Function>
+  void renumber(Function fn) {
+    queue_.renumber(fn);
+  }
+
  private:
   using Entry = SendQueue::Entry;
 
@@ -268,17 +274,7 @@ class Requester {
     ++counters.retransmitted;
   }
 
-  void go_back(std::uint32_t psn) {
-    again_psn_ = again_end_ = psn;
-    send_psn_ = psn;
-    since_request_ = cursor_ = reads_ = 0;
-    while (cursor_ < queue_.size()) {
-      const Entry& entry = queue_.at(cursor_);
-      if (psn_diff(psn, psn_add(entry.first_psn, entry.packets)) < 0) break;
-      if (entry.request.verb == Verb::kRead) ++reads_;
-      ++cursor_;
-    }
-  }
+  void go_back(std::uint32_t psn);
 
   // The oldest message is over.
   template <class Sink>

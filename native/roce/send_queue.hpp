@@ -50,6 +50,13 @@ class SendQueue {
     --count_;
   }
 
+  // fn(handle) is the handle of a request from now on.
+  template <class Function>
+  void renumber(Function fn) {
+    for (std::uint32_t place = 0; place < count_; ++place)
+      at(place).request.handle = fn(at(place).request.handle);
+  }
+
   // True if an entry is a READ whose data has this PSN.
   bool is_reading(std::uint32_t psn) const {
     for (std::uint32_t place = 0; place < count_; ++place) {

@@ -10,6 +10,7 @@
 
 #include "congestion/control_tape.hpp"
 #include "congestion/controllers.hpp"
+#include "core/cloned.hpp"
 #include "core/fold.hpp"
 #include "core/time.hpp"
 #include "roce/types.hpp"
@@ -28,8 +29,7 @@ class SenderControl {
         controller_(congestion::make_controller(config.congestion, config.mtu_bytes)) {
     if (congestion::needs_round_trips(config.congestion.control)) {
       const std::uint32_t places = std::bit_ceil(config.window_packets);
-      sent_at_ = std::make_unique<TimePs[]>(places);
-      std::fill_n(sent_at_.get(), places, kUnknown);
+      sent_at_.assign(places, kUnknown);
       sent_mask_ = places - 1;
     }
     follow();
@@ -57,7 +57,7 @@ class SenderControl {
 
   // A packet, the last of which has this PSN, begins to leave and takes so many bytes of the wire.
   void departed(std::uint32_t wire_bytes, TimePs start, std::uint32_t psn) {
-    if (sent_at_ != nullptr) sent_at_[psn & sent_mask_] = start;
+    if (!sent_at_.empty()) sent_at_[psn & sent_mask_] = start;
     if (!paced_) return;
     rate_bps_ = controller_->rate_bps(start);
     wire_bytes_ = wire_bytes;
@@ -94,7 +94,7 @@ class SenderControl {
                                      .sent = acknowledged_ + static_cast<std::uint64_t>(std::max(beyond, 0)),
                                      .congested = echo,
                                      .telemetry = telemetry};
-    if (const TimePs sent = sent_at_ == nullptr ? kUnknown : sent_at_[psn & sent_mask_];
+    if (const TimePs sent = sent_at_.empty() ? kUnknown : sent_at_[psn & sent_mask_];
         tells_round_trip && packets > 0 && sent != kUnknown)
       news.round_trip = now - sent;
     if (tape_ != nullptr) [[unlikely]]
@@ -125,7 +125,7 @@ class SenderControl {
       fold.exact(window_packets_);
       if (controller_ != nullptr) controller_->fold(fold, acknowledged);
     }
-    if (sent_at_ == nullptr) return;
+    if (sent_at_.empty()) return;
     std::vector<TimePs> under_way(in_flight);
     for (std::uint32_t at = 0; at < in_flight; ++at) {
       under_way[at] = sent_at_[(unacked.before + at) & sent_mask_];
@@ -162,11 +162,11 @@ class SenderControl {
   bool listens_;
   bool paced_ = false;  // the controller moves data_from_
   std::uint32_t sent_mask_ = 0;
-  std::unique_ptr<congestion::Controller> controller_;
-  std::uint64_t acknowledged_ = 0;     // packets, ever; counted for it
-  std::unique_ptr<TimePs[]> sent_at_;  // by PSN, a ring, where it wants round trips
-  std::unique_ptr<congestion::ControlTape>
-      tape_;  // of a controller that is replayed, once a state has been observed
+  Cloned<congestion::Controller> controller_;
+  std::uint64_t acknowledged_ = 0;  // packets, ever; counted for it
+  std::vector<TimePs> sent_at_;     // by PSN, a ring, where it wants round trips
+  // Of a controller that is replayed, once a state has been observed.
+  Cloned<congestion::ControlTape> tape_;
 };
 
 }  // namespace genie::roce

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/cloned.hpp"
 #include "core/fold.hpp"
 #include "core/mix.hpp"
 #include "core/time.hpp"
@@ -36,6 +37,7 @@ class RecycledPorts {
   static constexpr TimePs kFreeze = 10'000 * kPsPerUs;  // the default of the simulator beside the paper
 
   explicit RecycledPorts(std::uint64_t seed) : seed_(seed) {}
+  std::unique_ptr<RecycledPorts> clone() const { return std::make_unique<RecycledPorts>(*this); }
 
   std::uint8_t next(std::uint32_t ports) {
     if (ever_ == 0 || explore_ > 0 || (fresh_ == 0 && !frozen_)) {
@@ -107,7 +109,7 @@ class DataPorts {
   }
 
  private:
-  std::unique_ptr<RecycledPorts> recycled_;
+  Cloned<RecycledPorts> recycled_;
   std::uint8_t shift_ = 0;
 };
 

@@ -57,7 +57,7 @@ void Walker::begin(TimePs now, std::vector<Operation>& operations) {
   now_ = logical_ = now;
   out_ = &operations;
   for (std::int32_t node = 0; node < table_->nodes(); ++node) {
-    if (table_->dep_start[index(node)] == table_->dep_start[index(node) + 1]) make_ready(node);
+    if (states_[index(node)].waits_for == 0) make_ready(node);
   }
   run();
 }

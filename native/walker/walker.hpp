@@ -96,7 +96,14 @@ class Walker final : public Fold::Handles {
   std::vector<std::int32_t> peers() const { return peers_of(*shared_, *plan_); }
   // Back to before the first node.
   void reset();
-  // Starts the nodes that depend on nothing.
+  // Before begin(): goes on from another's state, between two calls of that one, with this plan. It may do so
+  // from several, which have other nodes. `rows`: of the other's nodes, here; -1: it has not begun. `ranks`:
+  // its peers, here. No node has a slot.
+  void take_over(const Walker& earlier, std::span<const std::int32_t> rows,
+                 std::span<const std::int32_t> ranks);
+  // A handle of the other, here.
+  static std::uint64_t renumbered(std::uint64_t handle, std::span<const std::int32_t> rows);
+  // Starts the nodes that have not begun and depend on nothing that is left.
   void begin(TimePs now, std::vector<Operation>& operations);
   void advance(TimePs now, std::span<const Completion> completions, std::vector<Operation>& operations);
 
@@ -150,7 +157,9 @@ class Walker final : public Fold::Handles {
     __builtin_prefetch(free_slots_.data(), 1);
   }
 
+  std::size_t memory_bytes() const;  // of its state, about
   bool done() const { return unfinished_ == 0; }
+  bool has_begun(std::int32_t node) const { return states_[static_cast<std::size_t>(node)].waits_for < 0; }
   bool has_ended(std::int32_t node) const {
     return states_[static_cast<std::size_t>(node)].waits_for == kEnded;
   }
@@ -277,6 +286,11 @@ class Walker final : public Fold::Handles {
   void skip_empty(Lane& lane) const;
   void credit_arrived(std::uint64_t key);
   std::string missing_steps(std::int32_t node) const;
+  void take_over_records(const Walker& earlier, std::span<const std::int32_t> rows,
+                         std::span<const std::int32_t> ranks);
+  void take_over_nodes(const Walker& earlier, std::span<const std::int32_t> rows);
+  void take_over_matches(const Walker& earlier, std::span<const std::int32_t> rows,
+                         std::span<const std::int32_t> ranks);
   void fold(Fold& fold, Instance& instance);
   std::int32_t* fold_waits(Fold& fold, std::int32_t& head);
   bool does_same(const Instance& instance, std::int32_t step, std::int32_t stride) const;

@@ -314,10 +314,13 @@ class Twin:
             keeps_records=keeps_records,
         )
 
-    def episodes(self, plan: Plan, memory_bytes: int = 1 << 30) -> genie_core.Episodes:
+    def episodes(
+        self, plan: Plan, memory_bytes: int = 1 << 30, checkpoint_packets: int = 1 << 20
+    ) -> genie_core.Episodes:
         """Return the episodes of a plan, for the simulators of one iteration.
 
-        `memory_bytes`: of episodes that are kept, to take the place of others.
+        `memory_bytes`: of episodes that are kept, to take the place of others. `checkpoint_packets`: data packets that
+        are played between two checkpoints, from which later plays go on.
         """
         transport = self.fabric.transport
         return genie_core.Episodes(
@@ -328,6 +331,7 @@ class Twin:
             queue_pairs=transport.queue_pairs or 1,
             split=transport.split or False,
             memory_bytes=memory_bytes,
+            checkpoint_packets=checkpoint_packets,
         )
 
     def _deadlock(self, simulator: genie_core.Simulator) -> str:

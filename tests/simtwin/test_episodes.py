@@ -335,3 +335,22 @@ def test_a_collective_that_waits_leaves_its_links_to_others() -> None:
     # Some rounds and the last collective are played apart, not each round with all that came before it.
     assert episodes.report["distinct"] < rounds / 2
     assert episodes.report["played"] < 0.6 * simulator.data_packets
+
+
+@pytest.mark.parametrize(
+    ("kind", "size_factor", "seed"),
+    [("stages", 24, 31000), ("stages", 24, 31006), ("stages", 24, 31036), ("buckets", 24, 31008), ("job", 8, 31039)],
+)
+def test_plays_go_on_from_checkpoints(kind: str, size_factor: int, seed: int) -> None:
+    case = draw_job(seed, size_factor, kind=kind)
+    skipped = play(case, skips=True, checkpoint_packets=512)
+    assert skipped.resumed > 10
+    assert not first_difference(play(case, skips=False), skipped)
+
+
+def test_a_play_that_goes_on_plays_less() -> None:
+    case = draw_job(31037, 24, kind="buckets")
+    whole, resumed = (play(case, skips=True, checkpoint_packets=packets) for packets in (1 << 40, 512))
+    assert whole.resumed == 0
+    assert resumed.resumed > 10
+    assert resumed.skipped > whole.skipped

@@ -36,6 +36,45 @@ void Hosts::connect() {
     message_queues_.set_delays(id, network_->nic.is_port(nics_[queue_pairs_[id].nic].link()));
 }
 
+Hosts::State Hosts::state() const {
+  State state{.ranks = ranks_,
+              .queue_pairs = queue_pairs_.state(),
+              .nics = nics_,
+              .nic_times = {},
+              .timer_times = {}};
+  for (std::uint32_t nic = 0; nic < nics_.size(); ++nic)
+    state.nic_times.push_back(schedule_.time_of(nic_source_ + nics_[nic].link()));
+  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id)
+    state.timer_times.push_back(schedule_.time_of(timer_source_ + id));
+  return state;
+}
+
+std::size_t Hosts::State::memory_bytes() const {
+  std::size_t bytes = queue_pairs.queue_pairs.size() * (sizeof(HostQueuePair) + sizeof(TimePs)) +
+                      nics.size() * (sizeof(Nic) + sizeof(TimePs));
+  for (const Walker& walker : ranks.walkers()) bytes += walker.memory_bytes();
+  return bytes;
+}
+
+void Hosts::take_over(const State& earlier, const Renumbering& to) {
+  ranks_.take_over(earlier.ranks, to);
+  queue_pairs_.take_over(earlier.queue_pairs, to);
+  std::vector<std::uint8_t> is_used(earlier.nics.size(), 0);
+  for (std::uint32_t id = 0; id < earlier.timer_times.size(); ++id)
+    is_used[earlier.queue_pairs.queue_pairs[id].nic] |= earlier.queue_pairs.is_used(id);
+  for (std::uint32_t nic = 0; nic < earlier.nics.size(); ++nic) {
+    if (is_used[nic] == 0) continue;
+    const std::uint32_t link = to.links[earlier.nics[nic].link()];
+    nics_[nics_.find(link)].take_over(
+        earlier.nics[nic], [&](std::uint32_t id) { return queue_pairs_[to.queue_pairs[id]].on_port; });
+    schedule_.set(nic_source_ + link, earlier.nic_times[nic]);
+  }
+  for (std::uint32_t id = 0; id < earlier.timer_times.size(); ++id) {
+    if (earlier.queue_pairs.is_used(id))
+      schedule_.set(timer_source_ + to.queue_pairs[id], earlier.timer_times[id]);
+  }
+}
+
 bool Hosts::handle(Process& process, std::uint32_t source) {
   assert(source >= nic_source_ && source < sources());
   if (source < rank_source_) {

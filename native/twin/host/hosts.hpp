@@ -42,6 +42,19 @@ class Hosts {
   }
   std::vector<TimePs> take_departures() { return std::exchange(departures_, {}); }
 
+  // Hosts at an instant, with the times of their events.
+  struct State {
+    RankDriver ranks;
+    QueuePairs::State queue_pairs;
+    Nics nics;
+    std::vector<TimePs> nic_times, timer_times;  // by NIC and by queue pair
+
+    std::size_t memory_bytes() const;  // about
+  };
+  State state() const;
+  // After connect: goes on from the state of others. Their queue pairs have numbers here now.
+  void take_over(const State& earlier, const Renumbering& to);
+
   // Before the first event: connections of all ranks.
   void connect();
   bool has_nic(std::uint32_t link) const { return nics_.find(link) != Nics::kNone; }
@@ -63,7 +76,7 @@ class Hosts {
   std::uint32_t first_rare_source() const { return rank_source_; }
 
   // The first nodes of a rank start.
-  void begin(Process& process, std::int32_t rank) { ranks_.begin(process, rank, *this); }
+  void begin(Process& process, std::int32_t rank, TimePs now) { ranks_.begin(process, rank, now, *this); }
   // The event of one of their sources. Returns false for a timer of which nothing was due.
   bool handle(Process& process, std::uint32_t source);
   // Walkers take what has come at this instant.

@@ -69,6 +69,14 @@ class Nic {
     }
     return std::exchange(expected_, at) != at;
   }
+  // Goes on from the state of another. number(queue pair): its number on this port.
+  template <class Function>
+  void take_over(const Nic& earlier, Function number) {
+    port = earlier.port.renumbered([&](std::uint32_t own) { return number(earlier.queue_pairs_[own]); });
+    busy_until_ = earlier.busy_until_;
+    expected_ = earlier.expected_;
+    is_sending_ = earlier.is_sending_;
+  }
   void fold(Fold& fold) {
     port.fold(fold);
     fold.exact(is_sending_);

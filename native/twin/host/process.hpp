@@ -42,6 +42,7 @@ class Processes {
   }
   std::uint32_t count() const { return static_cast<std::uint32_t>(processes_.size()); }
   Process& operator[](std::uint32_t number) { return processes_[number]; }
+  const Process& operator[](std::uint32_t number) const { return processes_[number]; }
   const std::vector<std::uint32_t>& of_nodes() const { return process_of_node_; }
   std::uint32_t number_of(std::int32_t node) const { return process_of_node_[index(node)]; }
   Process& of(std::int32_t node) { return processes_[number_of(node)]; }

@@ -7,7 +7,10 @@ namespace genie::twin {
 
 QueuePairs::QueuePairs(const Network& network, const roce::QueuePairConfig& config,
                        const roce::SpreadConfig& spread, std::uint64_t seed)
-    : network_(&network), config_(config), spread_(spread), seed_(seed) {}
+    : network_(&network),
+      config_(std::make_shared<const roce::QueuePairConfig>(config)),
+      spread_(spread),
+      seed_(seed) {}
 
 LossPlan& QueuePairs::loss(std::int32_t source, std::int32_t target) {
   LossPlan*& plan = loss_of_[key_of(source, target)];
@@ -42,7 +45,7 @@ void QueuePairs::connect_pair(std::int32_t rank, std::int32_t peer, const RankDr
     HostQueuePair own{.peer = ends.other,
                       .port = source_port(network_->source_ports, seed_, spread_.queue_pairs, ends),
                       .connection = static_cast<std::uint32_t>(connections_.size()) - 1,
-                      .queue_pair = roce::QueuePair(config_, ends.own, 0, 0),
+                      .queue_pair = roce::QueuePair(*config_, ends.own, 0, 0),
                       .rank = rank,
                       .peer_rank = peer,
                       .number = number};
@@ -53,10 +56,10 @@ void QueuePairs::connect_pair(std::int32_t rank, std::int32_t peer, const RankDr
     const std::uint32_t link = links.link_at(own.route);
     own.nic = nics.take(*network_, link, links.retries(link));
     own.on_port = nics[own.nic].add(ends.own);
-    if (config_.spray > 1) {
+    if (config_->spray > 1) {
       own.sprayed = static_cast<std::uint32_t>(sprayed_ports_.size());
       const std::vector<std::uint16_t> ports =
-          sprayed_ports(network_->source_ports, seed_, config_.spray, ends);
+          sprayed_ports(network_->source_ports, seed_, config_->spray, ends);
       sprayed_ports_.insert(sprayed_ports_.end(), ports.begin(), ports.end());
       sprayed_routes_.resize(sprayed_ports_.size(), own.route);
       set_sprayed_routes(own, ranks, links);
@@ -74,7 +77,7 @@ bool QueuePairs::reroute_one(std::uint32_t id, const RankDriver& ranks, Nics& ni
   if (path.empty()) return false;
   const std::uint32_t nic = nics.take(*network_, path.front(), links.retries(path.front()));
   if (!links.is_path(own.route, path)) own.route = links.add_path(path);
-  if (config_.spray > 1) set_sprayed_routes(own, ranks, links);
+  if (config_->spray > 1) set_sprayed_routes(own, ranks, links);
   if (nic == own.nic) return false;
   nics[own.nic].move_away(own.on_port);
   own.nic = nic;
@@ -86,7 +89,7 @@ bool QueuePairs::reroute_one(std::uint32_t id, const RankDriver& ranks, Nics& ni
 // with.
 void QueuePairs::set_sprayed_routes(const HostQueuePair& own, const RankDriver& ranks, Links& links) {
   std::vector<std::uint32_t> path;
-  for (std::uint32_t place = 0; place < config_.spray; ++place) {
+  for (std::uint32_t place = 0; place < config_->spray; ++place) {
     find_path(*network_, links.routes(), ranks.host_of(own.rank), ranks.host_of(own.peer_rank),
               sprayed_ports_[own.sprayed + place], path,
               {.place = static_cast<std::int32_t>(place), .first_link = links.link_at(own.route)});
@@ -104,7 +107,7 @@ std::vector<std::uint32_t> QueuePairs::routes_of(std::uint32_t id) const {
   std::vector<std::uint32_t> routes;
   for (const std::uint32_t end : {id, queue_pairs_[id].peer}) {
     routes.push_back(queue_pairs_[end].route);
-    for (std::uint32_t place = 0; config_.spray > 1 && place < config_.spray; ++place)
+    for (std::uint32_t place = 0; config_->spray > 1 && place < config_->spray; ++place)
       routes.push_back(sprayed_routes_[queue_pairs_[end].sprayed + place]);
   }
   return routes;
@@ -129,6 +132,35 @@ void QueuePairs::fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBas
   if (own.number > 0 || spread_.queue_pairs == 1) return;
   ranks.set_handles(fold, own.rank);
   connection_of(own).fold(fold);
+}
+
+std::vector<std::uint32_t> QueuePairs::numbers_of(const State& earlier, const Renumbering& to) const {
+  std::vector<std::uint32_t> numbers;
+  for (const HostQueuePair& own : earlier.queue_pairs) {
+    const std::uint32_t* const known =
+        first_of_.find(key_of(to.ranks[index(own.rank)], to.ranks[index(own.peer_rank)]));
+    numbers.push_back(known == nullptr ? Renumbering::kNone : *known);
+  }
+  return numbers;
+}
+
+void QueuePairs::take_over(const State& earlier, const Renumbering& to) {
+  assert(spread_.queue_pairs == 1 && config_ == earlier.config);
+  for (std::uint32_t id = 0; id < earlier.queue_pairs.size(); ++id) {
+    if (!earlier.is_used(id)) continue;
+    const HostQueuePair& from = earlier.queue_pairs[id];
+    assert(to.queue_pairs[id] != Renumbering::kNone);
+    queue_pairs_[to.queue_pairs[id]].queue_pair.take_over(from.queue_pair, [&](std::uint64_t handle) {
+      return Walker::renumbered(handle, to.rows[index(from.rank)]);
+    });
+  }
+}
+
+Packet QueuePairs::renumbered(Packet packet, const State& earlier, const Renumbering& to) const {
+  const std::uint32_t sender = earlier.queue_pairs[packet.connection].peer;
+  packet.route += queue_pairs_[to.queue_pairs[sender]].route - earlier.queue_pairs[sender].route;
+  packet.connection = to.queue_pairs[packet.connection];
+  return packet;
 }
 
 std::int64_t QueuePairs::allowed_bps(std::uint32_t first, const Nics& nics, const Links& links,

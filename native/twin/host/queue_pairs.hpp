@@ -3,6 +3,8 @@
 #include <cassert>
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/flat_map.hpp"
@@ -15,6 +17,7 @@
 #include "twin/host/nic.hpp"
 #include "twin/host/rank_driver.hpp"
 #include "twin/kernel/huge_pages.hpp"
+#include "twin/kernel/renumbering.hpp"
 #include "twin/network/links.hpp"
 #include "twin/network/packet_bases.hpp"
 
@@ -49,6 +52,25 @@ class QueuePairs {
 
   // Loses data packets from rank `source` to rank `target`: call before connect.
   LossPlan& loss(std::int32_t source, std::int32_t target);
+  // Queue pairs at an instant. They refer to the configuration.
+  struct State {
+    std::shared_ptr<const roce::QueuePairConfig> config;
+    std::vector<HostQueuePair> queue_pairs;
+
+    // One end of its connection has been given a message, or packets have come.
+    bool is_used(std::uint32_t id) const {
+      return queue_pairs[id].queue_pair.is_used() || queue_pairs[queue_pairs[id].peer].queue_pair.is_used();
+    }
+  };
+  State state() const { return {config_, {queue_pairs_.begin(), queue_pairs_.end()}}; }
+  // Before connect: the configuration of others from whose state they are going to go on.
+  void share_config(std::shared_ptr<const roce::QueuePairConfig> config) { config_ = std::move(config); }
+  // After connect, of connections that are used. Each rank has one queue pair towards a peer, on one path.
+  void take_over(const State& earlier, const Renumbering& to);
+  // Their numbers here, kNone where there is no such connection; the same for a packet under way.
+  std::vector<std::uint32_t> numbers_of(const State& earlier, const Renumbering& to) const;
+  Packet renumbered(Packet packet, const State& earlier, const Renumbering& to) const;
+
   // Those of all ranks that exchange messages, by rank, then by peer, each on a NIC port.
   void connect(const RankDriver& ranks, Nics& nics, Links& links);
   // They go by the routes that hold now; those that have no way keep to their old one. What is under way
@@ -75,7 +97,7 @@ class QueuePairs {
   roce::Connection& connection_of(const HostQueuePair& own) { return connections_[own.connection]; }
   // By which a packet goes, whose source port has the place `port` among its queue pair's.
   std::uint32_t route(const HostQueuePair& own, std::uint32_t port) const {
-    return config_.spray > 1 ? sprayed_routes_[own.sprayed + port] : own.route;
+    return config_->spray > 1 ? sprayed_routes_[own.sprayed + port] : own.route;
   }
   // The routes of a queue pair and of its answers.
   std::vector<std::uint32_t> routes_of(std::uint32_t id) const;
@@ -98,7 +120,7 @@ class QueuePairs {
   void set_sprayed_routes(const HostQueuePair& own, const RankDriver& ranks, Links& links);
 
   const Network* network_;
-  roce::QueuePairConfig config_;
+  std::shared_ptr<const roce::QueuePairConfig> config_;
   roce::SpreadConfig spread_;
   std::uint64_t seed_;
   std::vector<HostQueuePair, HugeAllocator<HostQueuePair>> queue_pairs_;

@@ -18,6 +18,19 @@ RankDriver::RankDriver(const Network& network, const SharedPlan& shared,
     walkers_.emplace_back(shared, *plans[rank], false, keeps_records.empty() || keeps_records[rank]);
 }
 
+void RankDriver::take_over(const RankDriver& earlier, const Renumbering& to) {
+  has_tie_ |= earlier.has_tie_;
+  for (std::size_t rank = 0; rank < earlier.walkers_.size(); ++rank) {
+    const std::size_t own = index(to.ranks[rank]);
+    assert(earlier.ready_[rank].empty());
+    walkers_[own].take_over(earlier.walkers_[rank], to.rows[rank], to.ranks);
+    events_[own].take_over(earlier.events_[rank], to.rows[rank]);
+    for (const std::uint32_t link : earlier.end_links_[rank])
+      end_links_[own].push_back(link == kNoLink ? kNoLink : to.links[link]);
+    assert(end_links_[own].size() == walkers_[own].end_order().size());
+  }
+}
+
 void RankDriver::deliver(Process& process, std::int32_t rank, const Completion& completion) {
   if (is_seen_[index(rank)] != 0 && completion.type == Completion::Type::kArrived &&
       !is_credit(completion.tag))

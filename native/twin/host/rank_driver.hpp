@@ -10,6 +10,7 @@
 #include "twin/fabric/network.hpp"
 #include "twin/host/process.hpp"
 #include "twin/host/rank_events.hpp"
+#include "twin/kernel/renumbering.hpp"
 #include "twin/kernel/schedule.hpp"
 #include "walker/walker.hpp"
 
@@ -75,6 +76,9 @@ class RankDriver {
   bool has_tie() const { return has_tie_; }
   void set_tie() { has_tie_ = true; }
 
+  // Goes on from the state of an episode's ranks, whose walkers keep the order of ends.
+  void take_over(const RankDriver& earlier, const Renumbering& to);
+
   // A rank's message has come or has been acknowledged.
   void deliver(Process& process, std::int32_t rank, const Completion& completion);
   // A queue pair hears of congestion, or its NIC has read its next message, at `time`.
@@ -114,10 +118,11 @@ class RankDriver {
   //   void send(process, queue_pair)        The time of send_at has come.
   //   void notify(process, queue_pair)      The time of notify_at has come.
   template <class Messages>
-  void begin(Process& process, std::int32_t rank, Messages& messages) {
+  void begin(Process& process, std::int32_t rank, TimePs now, Messages& messages) {
     process.operations.clear();
-    walkers_[index(rank)].begin(0, process.operations);
+    walkers_[index(rank)].begin(now, process.operations);
     perform(process, rank, messages);
+    set_event(rank);
   }
   // All events of a rank that are due; false where nothing has happened.
   template <class Messages>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -85,6 +86,15 @@ class RankEvents {
   bool are_starts() const {
     return std::ranges::all_of(
         heap_, [](const Event& it) { return it.kind == Kind::kSleep && Walker::is_of_node(it.order); });
+  }
+  // Those of another rank's nodes that have begun; see Walker::take_over. None but sleeps are left there.
+  void take_over(const RankEvents& earlier, std::span<const std::int32_t> rows) {
+    order_ = std::max(order_, earlier.order_);
+    for (const Event& event : earlier.heap_) {
+      assert(event.kind == Kind::kSleep);
+      if (rows[static_cast<std::size_t>(event.order >> 32)] >= 0)
+        add_sleep(event.time, Walker::renumbered(event.order, rows));
+    }
   }
   // Their walker's handles are set. Timers of nodes do not recur.
   void fold(Fold& fold);

@@ -52,20 +52,6 @@ void InputOrder::take_later(TimePs now) {
   }
 }
 
-class InputOrder::NewMarks {
- public:
-  explicit NewMarks(InputOrder& inputs) : inputs_(inputs) {}
-  std::uint32_t of(std::uint32_t mark) {
-    const auto known = std::ranges::find(marks_, mark, &std::pair<std::uint32_t, std::uint32_t>::first);
-    if (known != marks_.end()) return known->second;
-    return marks_.emplace_back(mark, inputs_.make_mark()).second;
-  }
-
- private:
-  InputOrder& inputs_;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> marks_;
-};
-
 void InputOrder::come_back(const Scope& scope) {
   if (!keeps_services()) return;
   NewMarks marks(*this);
@@ -73,6 +59,19 @@ void InputOrder::come_back(const Scope& scope) {
     if (scope.links[links[input]] != 0) services_[input].mark = marks.of(services_[input].mark);
   }
   behind_mark_ = make_mark();
+}
+
+void InputOrder::take_over(std::uint32_t own, const InputOrder& earlier, std::uint32_t input, NewMarks& marks,
+                           bool is_alone) {
+  served_[own] = std::max(served_[own], earlier.served_[input]);
+  met_[own] = std::max(met_[own], earlier.met_[input]);
+  const Service& service = earlier.services_[input];
+  // Services by others are given to both.
+  const bool is_by_others = std::ranges::any_of(
+      earlier.later_, [&](const Later& it) { return it.input == input && it.service.time == service.time; });
+  if (service.time < 0 || service.time <= services_[own].time || is_by_others) return;
+  services_[own] = service;
+  if (service.mark != 0 || !is_alone) services_[own].mark = marks.of(service.mark);
 }
 
 // By the kept services. Where the order of two is not known, it is not known from now on. That matters where

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/fold.hpp"
@@ -86,6 +87,21 @@ class alignas(64) InputOrder {
   // beside others. So is that of their next ones, until they have come to where the others are.
   void come_back(const Scope& scope);
 
+  // Takes over the latest services of another switch's inputs since time 0. link_here(link): here; kNone: its
+  // are not taken. `is_alone`: no other's are; else the order at one instant is known among those of each.
+  template <class Function>
+  void take_over(const InputOrder& earlier, Function link_here, bool is_alone) {
+    clock_ = std::max(clock_, earlier.clock_);
+    latest_ = std::max(latest_, earlier.latest_);
+    NewMarks marks(*this);
+    for (std::uint32_t input = 0; input < earlier.links.size(); ++input) {
+      const auto here = std::ranges::find(links, link_here(earlier.links[input]));
+      if (here == links.end()) continue;
+      const auto own = static_cast<std::uint32_t>(here - links.begin());
+      take_over(own, earlier, input, marks, is_alone);
+    }
+  }
+
   // Puts the keys of one instant, from the place `first` on, into the order of their turns. The bits of a key
   // above `number_bits` are its time, those below the number of its arrival. Returns the place after them.
   std::size_t take_turns(ArrivalBatch& batch, std::size_t first, std::size_t count, unsigned number_bits,
@@ -106,7 +122,21 @@ class alignas(64) InputOrder {
     return is_behind ? behind_mark_ : 0;
   }
   // For each mark that is given to it another that has not been.
-  class NewMarks;
+  class NewMarks {
+   public:
+    explicit NewMarks(InputOrder& inputs) : inputs_(inputs) {}
+    std::uint32_t of(std::uint32_t mark) {
+      const auto known = std::ranges::find(marks_, mark, &std::pair<std::uint32_t, std::uint32_t>::first);
+      if (known != marks_.end()) return known->second;
+      return marks_.emplace_back(mark, inputs_.make_mark()).second;
+    }
+
+   private:
+    InputOrder& inputs_;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> marks_;
+  };
+  void take_over(std::uint32_t own, const InputOrder& earlier, std::uint32_t input, NewMarks& marks,
+                 bool is_alone);
   void take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask, TimePs now);
   void draw_turns(ArrivalBatch& batch, std::size_t first, std::size_t end, std::uint64_t number_mask,
                   std::uint64_t seed);

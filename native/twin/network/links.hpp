@@ -16,6 +16,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "core/time.hpp"
 #include "twin/fabric/network.hpp"
 #include "twin/kernel/huge_pages.hpp"
+#include "twin/kernel/renumbering.hpp"
 #include "twin/kernel/schedule.hpp"
 #include "twin/kernel/scope.hpp"
 #include "twin/network/arbitration.hpp"
@@ -155,6 +157,31 @@ class Links {
   void fold(Fold& fold, const PacketBases& bases, const Scope& scope);
   // All that a scope has for itself.
   void fold_own(Fold& fold, const PacketBases& bases, const Scope& scope);
+
+  // Links at an instant, with the times of arrivals at hosts. Slots of their ports' rings mean nothing.
+  struct State {
+    std::vector<std::int32_t> targets;  // by link: node
+    std::vector<Port> ports;
+    std::vector<Packet> packets;  // of one port after the other, class by class
+    std::vector<std::uint64_t> skipped_bytes;
+    std::vector<TimePs> arrivals;
+    SharedBuffers buffers;
+    std::vector<InputOrder> inputs;
+
+    bool is_used(std::uint32_t link) const;  // packets have come to it
+    std::size_t memory_bytes() const {       // about
+      return ports.size() * (sizeof(Port) + 2 * sizeof(TimePs)) + packets.size() * sizeof(Packet);
+    }
+  };
+  State state() const;
+  // Before the first event, with kept services: goes on from the state of others. Of two states that use a
+  // link the earlier comes first, whose packets have left it. `is_alone`: it is the only one.
+  // renumbered(packet): with the numbers that it has here, but for the link that it has come by.
+  void take_over(const State& earlier, const Renumbering& to, bool is_alone,
+                 const std::function<Packet(const Packet&)>& renumbered);
+
+  // Of the state of others, the services of used links that are here too.
+  void take_over_services(const State& earlier, const Renumbering& to, bool is_alone);
 
   // Packets that were played apart have passed a link: how many, and their longest queue.
   void add_played(std::uint32_t link, const LinkCounters& counters);
@@ -289,6 +316,8 @@ class Links {
 
   // The link by which a packet whose way is free goes on from the end of `ingress`.
   std::uint32_t choose(Packet& packet, std::uint32_t ingress, TimePs now);
+  void take_over_ports(const State& earlier, const Renumbering& to,
+                       const std::function<Packet(const Packet&)>& renumbered);
   void fold_ports(Fold& fold, const PacketBases& bases, const Scope& scope);
   void fold_port(Fold& fold, std::uint32_t number, const PacketBases& bases);
   // The time of all packets before a new one on a port.

@@ -81,6 +81,19 @@ class SharedBuffers {
   TimePs paused_ps(std::uint32_t ingress) const { return paused_ps_[ingress]; }
   // Those alone, at `now`.
   TimePs pausing_ps(std::uint32_t ingress, TimePs now) const;
+  // Goes on from the state of another's switch, beside what has been taken over, and of a link's packets in
+  // its target. Nothing is paused, and nothing is reserved.
+  void take_over_node(const SharedBuffers& earlier, std::int32_t from, std::int32_t node) {
+    const Pool& other = earlier.pools_[index(from)];
+    Pool& own = pools_[index(node)];
+    assert(other.pausing == 0 && other.reserved_bytes == 0);
+    own.used_bytes += other.used_bytes;
+    own.was_near |= other.was_near;
+  }
+  void take_over_ingress(const SharedBuffers& earlier, std::uint32_t from, std::uint32_t link) {
+    for (std::uint32_t priority = 0; priority < kClasses; ++priority)
+      use_of(link, priority).bytes += earlier.use_of(from, priority).bytes;
+  }
   // All that has left has been released.
   void fold_node(Fold& fold, std::int32_t node) {
     fold.exact(pools_[index(node)].used_bytes, pools_[index(node)].pausing);

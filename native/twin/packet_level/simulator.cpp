@@ -31,15 +31,19 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
   divide();
 }
 
-void Simulator::start() {
+void Simulator::connect() {
   hosts_.connect();
   plan_sources();
   if (listener_ != nullptr) links_.keep_services();
   apply_changes(0);
+}
+
+void Simulator::begin(TimePs now) {
   for (std::uint32_t rank = 0; rank < hosts_.ranks().ranks(); ++rank) {
     const auto number = static_cast<std::int32_t>(rank);
-    hosts_.begin(processes_.of(hosts_.ranks().host_of(number)), number);
+    hosts_.begin(processes_.of(hosts_.ranks().host_of(number)), number, now);
   }
+  if (has_taken_over_) return go_on_from(now);
   for (std::uint32_t number = 0; number < processes_.count(); ++number)
     schedule_.rest(number, links_.finish(number, 0));
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/loss.hpp"
@@ -15,10 +16,12 @@
 #include "twin/host/process.hpp"
 #include "twin/host/sampler.hpp"
 #include "twin/kernel/regions.hpp"
+#include "twin/kernel/renumbering.hpp"
 #include "twin/kernel/schedule.hpp"
 #include "twin/kernel/scope.hpp"
 #include "twin/levels/planned_packets.hpp"
 #include "twin/network/links.hpp"
+#include "twin/packet_level/checkpoint.hpp"
 #include "twin/packet_level/standings.hpp"
 #include "walker/walker.hpp"
 
@@ -51,7 +54,23 @@ class Simulator {
   std::uint32_t threads() const { return threads_; }
 
   // Starts all walkers at time 0.
-  void start();
+  void start() {
+    connect();
+    begin(0);
+  }
+  // The same in two parts.
+  void connect();
+  void begin(TimePs now);
+  // Its state, where all have come to `now`. An episode, of which nothing is drawn.
+  Checkpoint checkpoint(TimePs now) const;
+  // Between connect() and begin() at the checkpoint's time: goes on from the state of others. Of two states
+  // that use a host or a link the earlier comes first, and has left it. `is_alone`: it is the only one. Their
+  // queue pairs get their numbers from the simulator.
+  void take_over(const Checkpoint& earlier, Renumbering to, bool is_alone);
+  // Before connect(): the configuration that its queue pairs have in common with those that it takes over.
+  void share_config(std::shared_ptr<const roce::QueuePairConfig> config) {
+    hosts_.queue_pairs().share_config(std::move(config));
+  }
   // Handles about `events` of the events before `until`. False when none of these are left, so that all have
   // come to that time, when something failed, or after abandon().
   bool run(std::uint64_t events, TimePs until = kNever);
@@ -164,6 +183,7 @@ class Simulator {
   bool failed_ = false, over_ = false, too_long_ = false;
   bool reached_ = false;  // the time until which it was to run
   bool abandoned_ = false;
+  bool has_taken_over_ = false;
   Listener* listener_ = nullptr;
   TimePs come_to_ = 0;                           // to which all have come; kNever: only some have
   std::vector<roce::QueuePairCounters> played_;  // apart, by rank

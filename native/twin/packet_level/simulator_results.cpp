@@ -80,9 +80,9 @@ void Simulator::add_played(std::int32_t rank, const roce::QueuePairCounters& cou
 roce::QueuePairCounters Simulator::totals(std::int32_t rank) const {
   const QueuePairs& queue_pairs = hosts_.queue_pairs();
   roce::QueuePairCounters sum = played_.empty() ? roce::QueuePairCounters{} : played_[index(rank)];
-  for (std::uint32_t id = 0; id < queue_pairs.size(); ++id) {
-    if (queue_pairs[id].rank == rank) sum += queue_pairs[id].queue_pair.counters();
-  }
+  for (std::uint32_t id = queue_pairs.first_of(rank); id < queue_pairs.size() && queue_pairs[id].rank == rank;
+       ++id)
+    sum += queue_pairs[id].queue_pair.counters();
   return sum;
 }
 

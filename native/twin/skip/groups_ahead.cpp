@@ -346,11 +346,11 @@ TimePs GroupsAhead::bring_back(const Group& group, TimePs now) {
   return from + periods * period;
 }
 
-std::vector<GroupsAhead::Back> GroupsAhead::fetch_back(TimePs now) {
+std::vector<GroupsAhead::Back> GroupsAhead::fetch_back(TimePs now, bool all_of_them) {
   std::vector<std::uint32_t> touched = simulator_.hosts().take_touched();
   std::ranges::sort(touched);
   const auto comes_back = [&](const Group& group) {
-    return group.wake <= now || std::ranges::any_of(touched, [&](std::uint32_t own) {
+    return all_of_them || group.wake <= now || std::ranges::any_of(touched, [&](std::uint32_t own) {
              return std::ranges::binary_search(group.towards, own);
            });
   };

@@ -62,13 +62,13 @@ class GroupsAhead {
   bool set_ahead(Group group);
   // Moves a scope that recurs, while all others are ahead or sleep.
   void jump(const Snapshot& earlier, const Snapshot& later, std::int64_t periods, const Scope& scope);
-  // At `now`, groups whose time has come, and those that a message may reach, are ahead no longer. Each
-  // stands at the end of a period, by `now`.
+  // At `now`, groups whose time has come, and those that a message may reach, are ahead no longer; or all.
+  // Each stands at the end of a period, by `now`.
   struct Back {
     Scope scope;
     std::int64_t periods = 0;  // that were skipped
   };
-  std::vector<Back> fetch_back(TimePs now);
+  std::vector<Back> fetch_back(TimePs now, bool all = false);
 
  private:
   std::vector<Scope> scopes_between(const Snapshot& earlier, const Snapshot& later) const;

@@ -119,10 +119,21 @@ void Recurrence::leave_ahead(Watch& own, Search& search, SharedState earlier, co
   });
 }
 
+bool Recurrence::stand(TimePs now) {
+  constexpr int kTriesMost = 4;  // a look at `now` may set groups ahead
+  for (int tries = 0; tries < kTriesMost; ++tries) {
+    run(~std::uint64_t{0}, now);
+    if (!ahead_.any()) return !simulator_.is_failed();
+    if (simulator_.over()) return false;
+    fetch_back(now, true);
+  }
+  return false;
+}
+
 // The simulation has come to `now`, at which a group is no longer ahead.
-void Recurrence::fetch_back(TimePs now) {
+void Recurrence::fetch_back(TimePs now, bool all) {
   const std::uint64_t packets = simulator_.data_packets();
-  for (const GroupsAhead::Back& back : ahead_.fetch_back(now)) {
+  for (const GroupsAhead::Back& back : ahead_.fetch_back(now, all)) {
     const auto periods = static_cast<std::uint64_t>(back.periods);
     report_.periods += periods;
     for (const auto& own : watches_) {

@@ -1,4 +1,4 @@
-#include "twin/skip/kinds.hpp"
+#include "twin/episodes/kinds.hpp"
 
 #include <algorithm>
 #include <map>

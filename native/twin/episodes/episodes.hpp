@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <set>
 #include <string>
@@ -11,11 +12,13 @@
 #include <vector>
 
 #include "core/flat_map.hpp"
+#include "core/mix.hpp"
 #include "roce/spread.hpp"
+#include "twin/episodes/episode.hpp"
+#include "twin/episodes/episode_places.hpp"
+#include "twin/episodes/episode_play.hpp"
+#include "twin/episodes/kinds.hpp"
 #include "twin/packet_level/simulator.hpp"
-#include "twin/skip/episode.hpp"
-#include "twin/skip/episode_places.hpp"
-#include "twin/skip/kinds.hpp"
 
 namespace genie::twin {
 
@@ -26,16 +29,21 @@ class Episodes final : public Simulator::Listener {
     std::uint64_t distinct = 0, replayed = 0;  // episodes
     std::uint64_t packets = 0;                 // data packets of those that were replayed
     std::uint64_t played = 0;                  // data packets that were played apart, one by one
+    std::uint64_t resumed = 0;                 // plays that went on from a checkpoint
     std::uint64_t beginnings = 0;              // of the simulation
     std::vector<std::string> reasons;          // for another
   };
 
   static constexpr std::uint64_t kMemoryBytes = std::uint64_t{1} << 30;
+  static constexpr std::uint64_t kCheckpointPackets = 1 << 20;
 
-  // `memory_bytes`: for episodes that are known; beyond it, those that nothing uses are forgotten.
+  // `memory_bytes`: for episodes that are known; beyond it, those that nothing uses are forgotten. A
+  // component takes as much for checkpoints. `checkpoint_packets`: data packets that are played between two
+  // of these.
   Episodes(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
            std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
-           const roce::SpreadConfig& spread = {}, std::uint64_t memory_bytes = kMemoryBytes);
+           const roce::SpreadConfig& spread = {}, std::uint64_t memory_bytes = kMemoryBytes,
+           std::uint64_t checkpoint_packets = kCheckpointPackets);
   Episodes(const Episodes&) = delete;
   Episodes& operator=(const Episodes&) = delete;
 
@@ -65,6 +73,7 @@ class Episodes final : public Simulator::Listener {
     Operation operation;                  // of a message
     std::int32_t sender = -1;             // of a message
     std::uint64_t key = 0;                // of a collective, in act_of_
+    std::uint32_t tag = 0;                // in all plans that have it
     std::size_t begun = 0, expected = 0;  // members
     bool is_released = false;             // cables of those are free again once they rest
     struct Member {
@@ -103,6 +112,20 @@ class Episodes final : public Simulator::Listener {
       std::uint64_t from = 0;  // number of the component whose service it is; 0: it is over
       bool is_later = false;   // others have used the link since the component did first
     };
+    // Plays of what it has been made of, that it may go on from.
+    struct Checkpoint {
+      SharedCheckpoint play;
+      const EpisodePlace* place = nullptr;
+      TimePs first = 0;  // of the component then
+    };
+    struct Source {
+      std::vector<std::uint32_t> tags;      // of its acts, ascending
+      std::uint64_t until = 0;              // starts in it, by their sequence
+      std::vector<Checkpoint> checkpoints;  // by time
+
+      bool has(const Act& act, const Act::Member& member) const;
+    };
+    std::vector<Source> sources;
     std::vector<std::uint64_t> numbers;  // its own, and those of the components that it has been made of
     std::vector<Entry> entries;
     std::uint32_t mark = 0;     // of services in its forecast
@@ -150,6 +173,18 @@ class Episodes final : public Simulator::Listener {
     bool are_free = false;     // or could have them
   };
 
+  struct Row {  // of a plan: an act's member
+    const Act* act = nullptr;
+    std::size_t member = 0;
+    std::int32_t row = -1, after = -1;  // among its rank's, and that of the one at whose end it begins
+
+    const Act::Member& own() const { return act->members[member]; }
+    std::int32_t rank() const { return act->place->ranks[member]; }
+    std::uint64_t key() const { return pair_key(act->tag, static_cast<std::uint32_t>(member)); }
+    bool is_receiver() const { return act->is_message() && rank() != act->sender; }
+    TimePs start() const;
+  };
+
   std::string problem_of(const roce::SpreadConfig& spread) const;
   void forget_simulator();
   void finish_until(TimePs time);
@@ -161,7 +196,8 @@ class Episodes final : public Simulator::Listener {
   }
   void note_live(const RankStart& start);
   void begin(const RankStart& start);
-  Act& add_act(Component& component, const EpisodePlace& place, Kind kind);
+  Act& add_act(Component& component, const EpisodePlace& place, Kind kind, std::uint64_t key = 0);
+  void forget_key(const Act& act);
   bool takes_expected(const RankStart& start);
   void notice_missing(TimePs time);
   void expect_starts(Component& component, TimePs now);
@@ -190,6 +226,8 @@ class Episodes final : public Simulator::Listener {
   void hand_over(const std::vector<std::uint32_t>& cables, const Component& from, Component& into);
   void merge(Component& into, Component& other);
   void absorb(Component& into, Component& other);
+  void keep_source(Component& component);
+  static std::vector<std::uint32_t> tags_of(const Component& component);
   void release(Component& component);
   Component& take_component();
   void forecast(Component& component, TimePs now);
@@ -203,9 +241,26 @@ class Episodes final : public Simulator::Listener {
   InputOrder::Service service_after(const Component& component, std::size_t at);
   void take_services(Component& component);
   void forget_unused();
-  const Episode& episode_of(const Component& component, const std::vector<Act*>& acts);
-  EpisodePlan plan_of(const Component& component, const std::vector<Act*>& acts) const;
-  EpisodePlan::Node node_of(const Act& act, std::size_t member, std::uint32_t tag, EpisodePlan& plan) const;
+  const Episode& episode_of(Component& component, const std::vector<Act*>& acts, TimePs now);
+  static std::vector<Row> rows_of(const std::vector<Act*>& acts);
+  std::shared_ptr<const EpisodePlan> plan_of(const EpisodePlace& place, TimePs first,
+                                             const std::vector<Row>& rows) const;
+  EpisodePlan::Node node_of(const Row& row, TimePs first, const EpisodePlace& place, EpisodePlan& plan) const;
+  Episode play_new(Component& component, const std::vector<Row>& rows, TimePs now);
+  std::vector<EpisodePlay::Past> past_of(const Component& component, const std::vector<Row>& rows);
+  std::vector<EpisodePlay::Past> past_from(const Component& component, const std::vector<Row>& rows,
+                                           const Component::Checkpoint& checkpoint,
+                                           const Component::Source& source);
+  struct Part;
+  bool add_part(const Component& component, const Component::Source& source, const std::vector<Row>& rows,
+                TimePs until, std::vector<Part>& parts);
+  std::optional<Component::Checkpoint> play_alone(const Component& component, const Component::Source& source,
+                                                  std::vector<Row> rows,
+                                                  const std::vector<Component::Checkpoint>& before,
+                                                  TimePs until);
+  static bool fits(const Component::Checkpoint& checkpoint, const std::vector<Row>& rows, TimePs first);
+  static Renumbering renumbering(const Component::Checkpoint& checkpoint, const std::vector<Row>& rows,
+                                 const EpisodePlace& place);
   bool takes_ends(Component& component, TimePs now, std::uint32_t forecast);
   void hear(const Act& act, std::size_t member, const Component& component, std::uint32_t forecast);
   void refuse(const Component& component, const std::string& reason);
@@ -214,6 +269,7 @@ class Episodes final : public Simulator::Listener {
 
   const Network* network_;
   roce::QueuePairConfig config_;
+  std::shared_ptr<const roce::QueuePairConfig> paced_;  // of all plays
   const SharedPlan* shared_;
   std::vector<const RankPlan*> plans_;
   std::vector<std::int32_t> host_of_rank_;
@@ -223,6 +279,7 @@ class Episodes final : public Simulator::Listener {
   EpisodePlaces places_;
   std::map<std::vector<std::int64_t>, Episode> known_;
   std::uint64_t memory_max_bytes_, memory_bytes_ = 0;  // of these
+  std::uint64_t checkpoint_packets_;
 
   // Of one simulator.
   Simulator* simulator_ = nullptr;
@@ -249,6 +306,8 @@ class Episodes final : public Simulator::Listener {
   InputServices services_;
   std::uint64_t forecast_packets_ = 0;  // of all components
   std::uint64_t latest_sequence_ = 0, latest_number_ = 0;
+  FlatMap<std::uint32_t> tag_of_;  // (group, tag) of a collective in progress -> its act's tag
+  std::uint32_t latest_tag_ = 0;
   std::uint32_t latest_mark_ = 0;
   // By episode, first start, link, and time and mark of its service before.
   std::map<std::tuple<const Episode*, TimePs, std::uint32_t, TimePs, std::uint32_t>, std::uint32_t>

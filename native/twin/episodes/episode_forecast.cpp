@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/index.hpp"
-#include "twin/skip/episodes.hpp"
+#include "twin/episodes/episodes.hpp"
 
 namespace genie::twin {
 namespace {
@@ -134,7 +134,7 @@ void Episodes::forget_unused() {
   }
 }
 
-const Episode& Episodes::episode_of(const Component& component, const std::vector<Act*>& acts) {
+const Episode& Episodes::episode_of(Component& component, const std::vector<Act*>& acts, TimePs now) {
   const EpisodePlace& place = *component.place;
   std::vector<std::int64_t> key{static_cast<std::int64_t>(place.alike)};
   for (const InputService& own : services_)
@@ -157,76 +157,12 @@ const Episode& Episodes::episode_of(const Component& component, const std::vecto
   const auto [known, is_new] = known_.try_emplace(std::move(key));
   Episode& episode = known->second;
   if (is_new) {
-    episode = play_apart(places_.network_of(place.alike), config_, plan_of(component, acts), services_);
+    episode = play_new(component, rows_of(acts), now);
     ++report_.distinct;
     report_.played += episode.played_packets;
     memory_bytes_ += episode.memory_bytes() + key_bytes;
   }
   return episode;
-}
-
-EpisodePlan::Node Episodes::node_of(const Act& act, std::size_t member, std::uint32_t tag,
-                                    EpisodePlan& plan) const {
-  const Act::Member& own = act.members[member];
-  const std::int32_t rank = act.place->ranks[member];
-  EpisodePlan::Node node;
-  node.start = own.after >= 0 ? 0 : own.start - act.component->first;
-  node.tag = tag;
-  node.after = own.after;
-  node.is_by_timer = own.is_by_timer;
-  if (act.is_message()) {
-    node.kind = rank == act.sender ? NodeKind::kSend : NodeKind::kRecv;
-    if (rank != act.sender) node.start = 0;
-    node.size_bytes = act.operation.size_bytes;
-    node.binding.peer =
-        static_cast<std::int32_t>(act.component->place->place_of(act.place->ranks[1 - member]));
-    return node;
-  }
-  node.binding = plans_[index(rank)]->bound(own.node);
-  node.binding.group = static_cast<std::int32_t>(plan.shared.group_start.size()) - 2;
-  node.binding.tag_bits = 0;
-  return node;
-}
-
-EpisodePlan Episodes::plan_of(const Component& component, const std::vector<Act*>& acts) const {
-  constexpr std::uint32_t kTagsOfAct = 256;  // channels add to them
-  EpisodePlan plan;
-  plan.shared.slice_delay = shared_->slice_delay;
-  plan.shared.group_start = {0};
-  std::map<std::int32_t, std::int32_t> templates;
-  std::map<std::pair<std::int64_t, std::int32_t>, std::int64_t> sizes;
-  std::vector<std::vector<EpisodePlan::Node>> nodes(component.place->ranks.size());
-  std::uint32_t tag = 0;
-  for (const Act* act : acts) {
-    if (!act->is_message()) {
-      for (const std::int32_t rank : act->place->ranks)
-        plan.shared.group_members.push_back(static_cast<std::int32_t>(component.place->place_of(rank)));
-      plan.shared.group_start.push_back(static_cast<std::int64_t>(plan.shared.group_members.size()));
-    }
-    for (std::size_t member = 0; member < act->members.size(); ++member) {
-      const std::int32_t row = act->members[member].row;
-      if (row < 0) continue;
-      auto& own = nodes[component.place->place_of(act->place->ranks[member])];
-      own.resize(std::max(own.size(), index(row) + 1));
-      EpisodePlan::Node& node = own[index(row)] = node_of(*act, member, tag, plan);
-      if (act->is_message()) continue;
-      const std::int32_t whole = node.binding.template_id;
-      const StepTemplate& steps = shared_->templates[index(whole)];
-      const auto [known, is_new] = templates.try_emplace(whole, static_cast<std::int32_t>(templates.size()));
-      if (is_new) plan.shared.templates.push_back(steps);
-      node.binding.template_id = known->second;
-      const auto start = shared_->block_sizes.begin() + node.binding.sizes_start;
-      const auto [at, is_new_size] = sizes.try_emplace(
-          {node.binding.sizes_start, whole}, static_cast<std::int64_t>(plan.shared.block_sizes.size()));
-      if (is_new_size)
-        plan.shared.block_sizes.insert(plan.shared.block_sizes.end(), start, start + steps.highest_block + 1);
-      node.binding.sizes_start = at->second;
-    }
-    tag += kTagsOfAct;
-  }
-  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
-    plan.add_rank(places_.host_of(*component.place, component.place->ranks[rank]), nodes[rank]);
-  return plan;
 }
 
 // Ends of a component's acts, if nothing joins it but what it expects.
@@ -256,7 +192,7 @@ std::string Episodes::play(Component& component, TimePs now) {
   component.place = &places_.of_all(std::move(places));
   const std::vector<Act*> acts = in_order(component);
   take_services(component);
-  const Episode& episode = episode_of(component, acts);
+  const Episode& episode = episode_of(component, acts, now);
   if (!episode.refusal.empty()) return episode.refusal;
   const bool is_whole = std::ranges::all_of(acts, [](const Act* act) { return act->is_complete(); });
   if (is_whole && !episode.is_over) return "it does not come to an end";

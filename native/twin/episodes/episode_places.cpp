@@ -1,4 +1,4 @@
-#include "twin/skip/episode_places.hpp"
+#include "twin/episodes/episode_places.hpp"
 
 #include <algorithm>
 #include <utility>

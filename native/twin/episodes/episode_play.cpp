@@ -1,17 +1,35 @@
-#include "twin/skip/episode.hpp"
+#include "twin/episodes/episode_play.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <map>
 #include <utility>
 
 #include "core/fold.hpp"
 #include "core/index.hpp"
-#include "twin/packet_level/simulator.hpp"
-#include "twin/skip/recurrence.hpp"
 
 namespace genie::twin {
 namespace {
+
+constexpr std::uint64_t kSeed = 1;  // nothing may be drawn
+
+std::vector<const RankPlan*> plans_of(const EpisodePlan& plan) {
+  std::vector<const RankPlan*> plans;
+  for (const std::unique_ptr<RankPlan>& own : plan.ranks) plans.push_back(own.get());
+  return plans;
+}
+
+void set_services(Links& links, const InputServices& services) {
+  links.keep_services();
+  std::uint32_t mark = 0;
+  for (std::size_t at = 0; at < services.size(); ++at) {
+    const InputService& own = services[at];
+    if (at == 0 || own.mark != services[at - 1].mark)
+      mark = own.mark == 0 ? 0 : links.make_service_mark(own.link);
+    const InputOrder::Service service{own.time, at, mark};
+    if (own.is_later) links.add_later_service(own.link, service);
+    if (!own.is_later) links.set_service(own.link, service);
+  }
+}
 
 // A queue pair is as it was before its first packet, but for its numbers.
 bool is_at_rest(roce::QueuePair& own, const roce::QueuePairConfig& config, TimePs now) {
@@ -93,83 +111,65 @@ std::vector<Episode::Room> rooms_of(const Network& part, const Links& links) {
 
 }  // namespace
 
-std::size_t Episode::memory_bytes() const {
-  std::size_t bytes = sizeof(Episode) + links.size() * sizeof(LinkCounters) +
-                      cable_rests.size() * sizeof(TimePs) + services.size() * sizeof(InputService);
-  for (const std::vector<Node>& of_rank : nodes) {
-    bytes += sizeof(of_rank) + sizeof(roce::QueuePairCounters);
-    for (const Node& node : of_rank)
-      bytes += sizeof(Node) + node.sends.size() * sizeof(SendRecord) +
-               node.receives.size() * sizeof(ReceiveRecord);
+EpisodePlay::EpisodePlay(const Network& part, std::shared_ptr<const roce::QueuePairConfig> config,
+                         std::shared_ptr<const EpisodePlan> plan, const InputServices& services,
+                         const std::vector<Past>& past)
+    : part_(part),
+      config_(std::move(config)),
+      plan_(std::move(plan)),
+      simulator_(part, *config_, plan_->shared, plans_of(*plan_), plan_->hosts, kSeed),
+      recurrence_(simulator_, true) {
+  simulator_.hosts().ranks().watch(plan_->is_watched);
+  const auto goes_on = std::ranges::find(past, false, &Past::is_of_services);
+  simulator_.share_config(config_);
+  simulator_.connect();
+  set_services(simulator_.links(), services);
+  for (const Past& own : past) {
+    if (own.is_of_services) {
+      simulator_.links().take_over_services(own.from->state.links, own.to, false);
+    } else {
+      simulator_.take_over(own.from->state, own.to, past.size() == 1);
+    }
   }
-  return bytes;
+  simulator_.begin(goes_on == past.end() ? 0 : goes_on->from->now());
+  before_ = simulator_.data_packets();
 }
 
-void EpisodePlan::add_rank(std::int32_t host, const std::vector<Node>& nodes) {
-  auto table = std::make_shared<NodeTable>();
-  auto own = std::make_unique<RankPlan>();
-  table->dep_start = {0};
-  for (const Node& node : nodes) {
-    table->kind.push_back(static_cast<std::uint8_t>(node.kind));
-    table->slot.push_back(-1);
-    table->duration_ps.push_back(0);
-    table->release_ps.push_back(node.after >= 0 ? 0 : node.start);
-    table->size_bytes.push_back(node.size_bytes);
-    table->tag.push_back(node.tag);
-    table->binding.push_back(static_cast<std::int32_t>(own->bindings.size()));
-    if (node.after >= 0) table->deps.push_back(node.after);
-    table->dep_start.push_back(static_cast<std::int32_t>(table->deps.size()));
-    own->bindings.push_back(node.binding);
-  }
-  [[maybe_unused]] const std::string problem = table->prepare();
-  assert(problem.empty());
-  own->rank = static_cast<std::int32_t>(ranks.size());
-  own->table = std::move(table);
-  ranks.push_back(std::move(own));
-  hosts.push_back(host);
-  std::vector<std::uint8_t>& watched = is_watched.emplace_back();
-  for (const Node& node : nodes) watched.push_back(!node.is_by_timer && node.after < 0);
+std::string EpisodePlay::refusal() {
+  if (refusal_.empty()) refusal_ = refusal_of(simulator_);
+  return refusal_;
 }
 
-Episode play_apart(const Network& part, const roce::QueuePairConfig& config, const EpisodePlan& plan,
-                   const InputServices& services) {
+bool EpisodePlay::run(std::uint64_t packets, TimePs until) {
   constexpr std::uint64_t kEvents = 1 << 16;  // between two looks whether it can stand for others
-  constexpr std::uint64_t kSeed = 1;          // nothing may be drawn
-  std::vector<const RankPlan*> plans;
-  for (const std::unique_ptr<RankPlan>& own : plan.ranks) plans.push_back(own.get());
-  Simulator simulator(part, config, plan.shared, plans, plan.hosts, kSeed);
-  simulator.hosts().ranks().watch(plan.is_watched);
-  Recurrence recurrence(simulator, true);
-  simulator.start();
-  Links& links = simulator.links();
-  links.keep_services();
-  std::uint32_t mark = 0;
-  for (std::size_t at = 0; at < services.size(); ++at) {
-    const InputService& own = services[at];
-    if (at == 0 || own.mark != services[at - 1].mark)
-      mark = own.mark == 0 ? 0 : links.make_service_mark(own.link);
-    const InputOrder::Service service{own.time, at, mark};
-    if (own.is_later) links.add_later_service(own.link, service);
-    if (!own.is_later) links.set_service(own.link, service);
+  for (const std::uint64_t from = played(); refusal().empty() && played() - from < packets;) {
+    if (!recurrence_.run(kEvents, until)) return refusal().empty() && !simulator_.over();
   }
+  return refusal().empty();
+}
+
+SharedCheckpoint EpisodePlay::checkpoint(TimePs at) {
+  if (!refusal().empty() || !recurrence_.stand(at) || !refusal().empty()) return nullptr;
+  return std::make_shared<const EpisodeCheckpoint>(EpisodeCheckpoint{simulator_.checkpoint(at), plan_});
+}
+
+Episode EpisodePlay::result() {
+  Links& links = simulator_.links();
   Episode episode;
-  while (episode.refusal.empty() && recurrence.run(kEvents)) episode.refusal = refusal_of(simulator);
-  roce::QueuePairConfig paced = config;
-  paced.pacing_unit = part.serialisation_unit;
-  std::map<std::uint32_t, std::uint64_t> order_of;
-  episode.is_over = simulator.done();
-  episode.last = simulator.now();
-  if (episode.refusal.empty()) episode.refusal = refusal_of(simulator);
+  episode.refusal = refusal();
+  episode.is_over = simulator_.done();
+  episode.last = simulator_.now();
   if (episode.refusal.empty() && any_waiting(links)) episode.refusal = "packets wait on its links";
-  episode.is_at_rest = episode.refusal.empty() && all_at_rest(simulator, paced);
+  episode.is_at_rest = episode.refusal.empty() && all_at_rest(simulator_, *config_);
   // All nodes have ended, so that nothing is under way.
   if (episode.refusal.empty() && episode.is_over && !episode.is_at_rest)
     episode.refusal = "it leaves queue pairs in another state";
-  episode.data_packets = simulator.data_packets();
-  episode.played_packets = episode.data_packets - recurrence.report().packets;
+  episode.data_packets = simulator_.data_packets();
+  episode.played_packets = played();
   if (!episode.refusal.empty()) return episode;
-  for (std::size_t rank = 0; rank < plans.size(); ++rank) {
-    const Walker& walker = simulator.walkers()[rank];
+  std::map<std::uint32_t, std::uint64_t> order_of;
+  for (std::size_t rank = 0; rank < plan_->ranks.size(); ++rank) {
+    const Walker& walker = simulator_.walkers()[rank];
     std::vector<Episode::Node>& nodes = episode.nodes.emplace_back(walker.nodes().size());
     for (std::size_t row = 0; row < nodes.size(); ++row) {
       if (walker.nodes()[row].end >= 0) nodes[row].end = walker.nodes()[row].end;
@@ -180,25 +180,25 @@ Episode play_apart(const Network& part, const roce::QueuePairConfig& config, con
     episode.end_order.push_back(walker.end_order());
     for (std::size_t at = 0; at < walker.end_order().size(); ++at)
       nodes[index(walker.end_order()[at])].end_link =
-          simulator.hosts().ranks().end_links(static_cast<std::int32_t>(rank))[at];
-    episode.counters.push_back(simulator.totals(static_cast<std::int32_t>(rank)));
+          simulator_.hosts().ranks().end_links(static_cast<std::int32_t>(rank))[at];
+    episode.counters.push_back(simulator_.totals(static_cast<std::int32_t>(rank)));
   }
-  for (std::int32_t link = 0; link < part.links(); ++link)
-    episode.links.push_back(simulator.links().totals(static_cast<std::uint32_t>(link)));
-  episode.cable_rests = cable_rests_of(part, simulator);
-  episode.rooms = rooms_of(part, simulator.links());
-  for (std::uint32_t link = 0; link < static_cast<std::uint32_t>(part.links()); ++link) {
-    if (part.link_target[link] < part.hosts || simulator.links().totals(link).packets == 0) continue;
+  for (std::int32_t link = 0; link < part_.links(); ++link)
+    episode.links.push_back(simulator_.links().totals(static_cast<std::uint32_t>(link)));
+  episode.cable_rests = cable_rests_of(part_, simulator_);
+  episode.rooms = rooms_of(part_, simulator_.links());
+  for (std::uint32_t link = 0; link < static_cast<std::uint32_t>(part_.links()); ++link) {
+    if (part_.link_target[link] < part_.hosts || simulator_.links().totals(link).packets == 0) continue;
     const InputOrder::Service own = links.service_of(link);
     order_of[link] = own.order;
     episode.services.push_back({.link = link, .time = own.time, .mark = own.mark});
   }
   std::ranges::sort(episode.services, {}, [&](const InputService& it) {
-    return std::tuple(part.link_target[it.link], it.time, order_of[it.link]);
+    return std::tuple(part_.link_target[it.link], it.time, order_of[it.link]);
   });
   for (std::size_t at = 1; at < episode.services.size(); ++at) {
     InputService &one = episode.services[at - 1], &next = episode.services[at];
-    if (part.link_target[one.link] != part.link_target[next.link] || one.time != next.time) continue;
+    if (part_.link_target[one.link] != part_.link_target[next.link] || one.time != next.time) continue;
     one.is_alone = next.is_alone = false;
   }
   return episode;

@@ -9,7 +9,7 @@
 
 #include "core/index.hpp"
 #include "core/mix.hpp"
-#include "twin/skip/episodes.hpp"
+#include "twin/episodes/episodes.hpp"
 
 namespace genie::twin {
 namespace {
@@ -207,8 +207,8 @@ void Episodes::add_expected(Component& component, const Chain& chain) {
     const EpisodePlace& place = place_of(chain, at);
     Act*& act = act_of_[chain.keys[at]];
     if (act == nullptr) {
-      act = &add_act(component, place, kinds_.of(*plans_[index(chain.rank)], chain.nodes[at]));
-      act->key = chain.keys[at];
+      const Kind kind = kinds_.of(*plans_[index(chain.rank)], chain.nodes[at]);
+      act = &add_act(component, place, kind, chain.keys[at]);
     }
     Act::Member& next = act->members[place.place_of(chain.rank)];
     if (next.node >= 0) return;  // another collective in progress leads to it, too

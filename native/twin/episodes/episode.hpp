@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/mix.hpp"
 #include "core/time.hpp"
 #include "roce/queue_pair.hpp"
 #include "twin/fabric/network.hpp"
@@ -55,7 +56,14 @@ struct Episode {
 
 // The plan of an episode.
 struct EpisodePlan {
+  struct Origin {                       // of a node
+    std::uint32_t act = 0, member = 0;  // the act's tag, and the place among its members
+    bool is_by_timer = true;
+
+    std::uint64_t key() const { return pair_key(act, member); }
+  };
   struct Node {
+    Origin origin;
     NodeKind kind = NodeKind::kColl;
     TimePs start = 0;  // kNever: not yet known
     std::int64_t size_bytes = 0;
@@ -66,15 +74,12 @@ struct EpisodePlan {
   };
   SharedPlan shared;
   std::vector<std::unique_ptr<RankPlan>> ranks;
-  std::vector<std::int32_t> hosts;  // by rank
+  std::vector<std::vector<Origin>> origins;  // by rank and row
+  std::vector<std::int32_t> hosts;           // by rank
   std::vector<std::vector<std::uint8_t>>
       is_watched;  // by rank and row: a start beside which nothing may come
 
   void add_rank(std::int32_t host, const std::vector<Node>& nodes);
 };
-
-// `services`: before it, by time. An episode whose results depend on an order that is not known is refused.
-Episode play_apart(const Network& part, const roce::QueuePairConfig& config, const EpisodePlan& plan,
-                   const InputServices& services);
 
 }  // namespace genie::twin

@@ -1,10 +1,12 @@
-#include "twin/skip/episodes.hpp"
+#include "twin/episodes/episodes.hpp"
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
+#include "core/clear_to_send.hpp"
 #include "core/index.hpp"
 #include "core/mix.hpp"
 
@@ -23,7 +25,8 @@ std::int32_t row_of(const Operation& operation) { return static_cast<std::int32_
 
 Episodes::Episodes(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
                    std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
-                   const roce::SpreadConfig& spread, std::uint64_t memory_bytes)
+                   const roce::SpreadConfig& spread, std::uint64_t memory_bytes,
+                   std::uint64_t checkpoint_packets)
     : network_(&network),
       config_(config),
       shared_(&shared),
@@ -31,8 +34,12 @@ Episodes::Episodes(const Network& network, const roce::QueuePairConfig& config, 
       host_of_rank_(std::move(host_of_rank)),
       kinds_(shared, plans_),
       places_(network, shared, plans_, host_of_rank_),
-      memory_max_bytes_(memory_bytes) {
+      memory_max_bytes_(memory_bytes),
+      checkpoint_packets_(std::max<std::uint64_t>(checkpoint_packets, 1)) {
   unusable_ = problem_of(spread);
+  roce::QueuePairConfig paced = config;
+  paced.pacing_unit = network.serialisation_unit;
+  paced_ = std::make_shared<const roce::QueuePairConfig>(paced);
 }
 
 std::string Episodes::problem_of(const roce::SpreadConfig& spread) const {
@@ -83,6 +90,7 @@ void Episodes::forget_simulator() {
   claims_.assign(static_cast<std::size_t>(network_->links() / 2 + 1), Claim{});
   act_of_.clear();
   told_.clear();
+  tag_of_.clear();
   components_.clear();
   free_.clear();
   changed_.clear();
@@ -203,9 +211,9 @@ void Episodes::begin(const RankStart& start) {
   } else {
     Act*& known = act_of_[key_of(start.operation)];
     if (known == nullptr) {
-      known = &add_act(take_component(), places_.of_group(start.operation.peer, *simulator_),
-                       kinds_.of(*plans_[index(start.rank)], row_of(start.operation)));
-      known->key = key_of(start.operation);
+      known =
+          &add_act(take_component(), places_.of_group(start.operation.peer, *simulator_),
+                   kinds_.of(*plans_[index(start.rank)], row_of(start.operation)), key_of(start.operation));
     }
     act = known;
   }
@@ -222,7 +230,7 @@ void Episodes::begin(const RankStart& start) {
   member.start = start.time;
   member.is_by_timer = start.is_by_timer;
   set_begun(*act, own);
-  if (!is_message && act->has_begun()) act_of_.erase(act->key);
+  if (!is_message && act->has_begun()) forget_key(*act);
   Component& component = *act->component;
   component.first = std::min(component.first, start.time);
   component.must_forecast |= act->has_begun();
@@ -258,20 +266,37 @@ bool Episodes::takes_expected(const RankStart& start) {
   member.follows = nullptr;
   set_begun(act, act.place->place_of(start.rank));
   if (!act.has_begun()) return true;
-  act_of_.erase(act.key);
+  forget_key(act);
   act.component->must_forecast |= act.component->is_changed;  // since a forecast that has no end of it
   return true;
 }
 
-Episodes::Act& Episodes::add_act(Component& component, const EpisodePlace& place, Kind kind) {
+// `key`: of a collective, in act_of_. One that is expected again has the tag that it had.
+Episodes::Act& Episodes::add_act(Component& component, const EpisodePlace& place, Kind kind,
+                                 std::uint64_t key) {
+  constexpr std::uint32_t kTagsOfAct = 256;  // channels add to them
+  const bool is_collective = kind != kMessages;
   auto act = std::make_unique<Act>();
   Act& own = *act;
   own.place = &place;
   own.kind = kind;
+  own.key = key;
+  std::uint32_t& known = is_collective ? tag_of_[key] : own.tag;
+  if (known == 0) {
+    latest_tag_ = (latest_tag_ + kTagsOfAct) & (kCreditTag - 1);
+    known = latest_tag_ = std::max(latest_tag_, kTagsOfAct);
+  }
+  own.tag = known;
   own.members.resize(place.ranks.size());
   own.component = &component;
   own.component->acts.push_back(std::move(act));
   return own;
+}
+
+// All members have begun: another collective may have its key.
+void Episodes::forget_key(const Act& act) {
+  act_of_.erase(act.key);
+  tag_of_.erase(act.key);
 }
 
 Episodes::Component& Episodes::take_component() {
@@ -334,6 +359,10 @@ void Episodes::merge(Component& into, Component& other) {
 }
 
 void Episodes::absorb(Component& into, Component& other) {
+  if (!into.sources.empty() || !other.sources.empty()) {
+    keep_source(into);
+    keep_source(other);
+  }
   for (std::unique_ptr<Act>& act : other.acts) {
     hand_over(act->place->cables, other, into);
     act->component = &into;
@@ -349,6 +378,7 @@ void Episodes::absorb(Component& into, Component& other) {
                              other.claimed_places.end());
   for (const std::uint32_t place : other.claimed_places) hand_over(places_.at(place).cables, other, into);
   into.rooms.insert(into.rooms.end(), other.rooms.begin(), other.rooms.end());
+  std::ranges::move(other.sources, std::back_inserter(into.sources));
   release(other);
 }
 

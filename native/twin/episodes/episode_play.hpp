@@ -1,0 +1,72 @@
+// The play of an episode in a simulator of its own, from its first start or from checkpoints of earlier
+// plays.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "twin/episodes/episode.hpp"
+#include "twin/packet_level/simulator.hpp"
+#include "twin/skip/recurrence.hpp"
+
+namespace genie::twin {
+
+// A play at an instant. Its walkers refer to the plan.
+struct EpisodeCheckpoint {
+  Checkpoint state;
+  std::shared_ptr<const EpisodePlan> plan;
+
+  TimePs now() const { return state.now; }
+  bool has_begun(std::size_t rank, std::size_t row) const {
+    return state.hosts.ranks.walkers()[rank].has_begun(static_cast<std::int32_t>(row));
+  }
+};
+using SharedCheckpoint = std::shared_ptr<const EpisodeCheckpoint>;
+
+class EpisodePlay {
+ public:
+  static constexpr std::uint64_t kAll = ~std::uint64_t{0};
+
+  struct Past {
+    SharedCheckpoint from;
+    Renumbering to;
+    bool is_of_services = false;  // nothing but the latest services of links that are here, too
+  };
+
+  // `config`: one for all plays, with the network's pacing. `services`: before it, by time. An episode whose
+  // results depend on an order that is not known is refused. `past`: what it goes on from, all at one time.
+  // Of two that use a host or a link the earlier comes first, and has left it. Without any it begins.
+  EpisodePlay(const Network& part, std::shared_ptr<const roce::QueuePairConfig> config,
+              std::shared_ptr<const EpisodePlan> plan, const InputServices& services,
+              const std::vector<Past>& past = {});
+  EpisodePlay(const EpisodePlay&) = delete;
+  EpisodePlay& operator=(const EpisodePlay&) = delete;
+
+  // Until about so many more data packets have been played, and until a time. False where nothing is left of
+  // it before that time, or where it cannot stand for others.
+  bool run(std::uint64_t packets, TimePs until = kNever);
+  // Nothing of it is left.
+  bool is_over() const { return simulator_.over(); }
+  // The earliest time of a checkpoint.
+  TimePs next_instant() const { return simulator_.now() + 1; }
+  // All come to `at`; nullptr where they do not, or where it cannot stand for others.
+  SharedCheckpoint checkpoint(TimePs at);
+  // Data packets that have been played here, one by one.
+  std::uint64_t played() const { return simulator_.data_packets() - before_ - recurrence_.report().packets; }
+  // Of all that has been played.
+  Episode result();
+
+ private:
+  std::string refusal();
+
+  const Network& part_;
+  std::shared_ptr<const roce::QueuePairConfig> config_;
+  std::shared_ptr<const EpisodePlan> plan_;
+  Simulator simulator_;
+  Recurrence recurrence_;
+  std::uint64_t before_ = 0;  // data packets of its past
+  std::string refusal_;       // "": there is none
+};
+
+}  // namespace genie::twin

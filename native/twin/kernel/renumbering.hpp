@@ -1,0 +1,18 @@
+// Numbers of a simulation's parts in another simulation that has them too.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace genie::twin {
+
+// By the earlier number. All but rows ascend, as ties go by number.
+struct Renumbering {
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+  std::vector<std::int32_t> nodes, ranks;
+  std::vector<std::uint32_t> links;  // the network's, then one from each host to itself
+  std::vector<std::uint32_t> queue_pairs;
+  std::vector<std::vector<std::int32_t>> rows;  // by rank: of its plan's nodes; -1: it has not begun
+};
+
+}  // namespace genie::twin

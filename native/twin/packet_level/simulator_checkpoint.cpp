@@ -1,0 +1,47 @@
+// A simulation's state at an instant, for another that goes on from it.
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+#include "core/index.hpp"
+#include "twin/packet_level/simulator.hpp"
+
+namespace genie::twin {
+
+std::size_t Checkpoint::memory_bytes() const {
+  return processes.size() * sizeof(Process) + hosts.memory_bytes() + links.memory_bytes();
+}
+
+Checkpoint Simulator::checkpoint(TimePs now) const {
+  assert(is_divided() && schedule_.threads() == 1 && network_->changes.empty());
+  Checkpoint own{.now = now,
+                 .hosts = hosts_.state(),
+                 .links = links_.state(),
+                 .processes = {},
+                 .data_packets = data_packets()};
+  for (const std::uint32_t process : processes_.of_nodes()) own.processes.push_back(processes_[process]);
+  return own;
+}
+
+void Simulator::take_over(const Checkpoint& earlier, Renumbering to, bool is_alone) {
+  const auto cables = static_cast<std::uint32_t>(network_->links());
+  for (std::size_t host = 0; to.links.size() < earlier.links.targets.size(); ++host)
+    to.links.push_back(cables + static_cast<std::uint32_t>(to.nodes[host]));
+  QueuePairs& queue_pairs = hosts_.queue_pairs();
+  const QueuePairs::State& their_pairs = earlier.hosts.queue_pairs;
+  to.queue_pairs = queue_pairs.numbers_of(their_pairs, to);
+  hosts_.take_over(earlier.hosts, to);
+  links_.take_over(earlier.links, to, is_alone,
+                   [&](const Packet& packet) { return queue_pairs.renumbered(packet, their_pairs, to); });
+  for (std::size_t node = 0; node < to.nodes.size(); ++node) {
+    Process& own = processes_.of(to.nodes[node]);
+    const Process& from = earlier.processes[node];
+    own.now = std::max(own.now, from.now);
+    own.played_at = std::max(own.played_at, from.played_at);
+    own.events += from.events;
+    own.data_packets += from.data_packets;
+  }
+  has_taken_over_ = true;
+}
+
+}  // namespace genie::twin
