@@ -67,6 +67,7 @@ class Played:
     episodes: int = 0  # that took the place of packets
     unusable: str = ""  # why there were none
     resumed: int = 0  # plays that went on from a checkpoint
+    joined: int = 0  # of these, from several parts
 
 
 def draw_case(seed: int, size_factor: int = 1) -> SkipCase:
@@ -182,7 +183,8 @@ def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20) -> P
     simulator, recurrence, episodes = run.simulator, run.recurrence, run.episodes
     bits = dict(_bits(simulator, plan.ranks))
     links = simulator.links()
-    apart = {"packets": 0, "played": 0, "replayed": 0, "resumed": 0} if episodes is None else episodes.report
+    none = {"packets": 0, "played": 0, "replayed": 0, "resumed": 0, "joined": 0}
+    apart = none if episodes is None else episodes.report
     skipped = recurrence.report["packets"] + apart["packets"] - apart["played"]
     return Played(
         bits=bits,
@@ -192,6 +194,7 @@ def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20) -> P
         episodes=apart["replayed"],
         unusable="" if episodes is None else episodes.unusable,
         resumed=apart["resumed"],
+        joined=apart["joined"],
     )
 
 

@@ -34,7 +34,12 @@ def main() -> int:
     parser.add_argument("--jobs", action="store_true", help="jobs of many collectives and messages")
     parser.add_argument("--buckets", action="store_true", help="jobs whose collectives wait for each other")
     parser.add_argument("--stages", action="store_true", help="jobs whose pipeline stages end one after the other")
-    parser.add_argument("--checkpoint-packets", type=int, default=1 << 20, help="between two checkpoints of a play")
+    parser.add_argument(
+        "--checkpoint-packets",
+        type=int,
+        default=1 << 20,
+        help="data packets between two checkpoints of a play (1048576)",
+    )
     add_json(parser)
     given = parser.parse_args()
     kind = "job" if given.jobs else "buckets" if given.buckets else "stages" if given.stages else ""

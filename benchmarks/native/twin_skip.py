@@ -7,8 +7,8 @@ simulator. ns-3 itself is not run.
 
 `gpt13b`, `gpt175b`: AICB's GPT-13B on 128 GPUs on rails and GPT-175B on 1,024 (tp8, dp128), with --aicb DATA or
 GENIE_SHARED_DATA. `gpt175b-pp`: GPT-175B as `genie generate` makes it, with tp8, pp8 and dp16 on 1,024 GPUs.
-`llama3-405b`: tp8, pp16 and dp128 on 16,384 GPUs. It takes 25 minutes with skips, and is played so alone, if --rows
-names it.
+`llama3-405b`: tp8, pp16 and dp128 on 16,384 GPUs. Played with skips only (25 minutes), and only if
+--rows names it.
 `moe` and `moe-zipf`: Mixtral-8x7B with tp8, ep8 and dp16 on 128 GPUs, with equal and with Zipf sizes. `ring-N`: a ring
 all-reduce of 1 GiB (--quick: 64 MiB) with NCCL's messages on a fat tree. `permutation-128`: messages of 2 MiB, where
 nothing can be skipped. Packets of long rows take minutes, and are played with --long only. Exit code 1 when results

@@ -142,7 +142,7 @@ def simulate(
         typer.Option(
             "--skip-memory",
             metavar="SIZE",
-            help="With `--level packet+skip`: memory for episodes that are kept to take the place of others, such as "
+            help="With `--level packet+skip`: memory for episodes and checkpoints that later ones use, such as "
             "`500MiB`. Less memory costs time and does not change results.",
             rich_help_panel=TWIN_PANEL,
         ),
@@ -305,7 +305,8 @@ def print_expected(job: Job, level: Level, iterations: int, skip_memory_bytes: i
         rest = f"the rest is not estimated at level {level.name}, only at level {PACKET}"
         fastest = f"for large jobs {ANALYTIC} is fastest"
         print(f"time: {words_of_time(planned_s)} of set-up after reading; {rest}; {fastest}")
-    more = f", and up to {skip_memory_bytes / 1e9:.2g} GB of episodes (--skip-memory)" if level.skips else ""
+    of_skips = f", and up to {skip_memory_bytes / 1e9:.2g} GB of episodes and checkpoints (--skip-memory)"
+    more = of_skips if level.skips else ""
     print(f"memory: about {expected.memory_bytes / 1e9:.2g} GB{more}")
     if expected.recorded_ranks < job.ranks:
         print(f"tables: {expected.recorded_ranks} of {job.ranks} ranks, one of each class")

@@ -51,6 +51,7 @@ std::unique_ptr<Episodes> make_episodes(const Network& network, const roce::Queu
                                         const Plan& plan, const Column<std::int32_t>& host_of_rank,
                                         std::uint32_t queue_pairs, bool split, std::uint64_t memory_bytes,
                                         std::uint64_t checkpoint_packets) {
+  if (checkpoint_packets == 0) throw nb::value_error("checkpoint_packets is 1 or more");
   return std::make_unique<Episodes>(network, config, plan.shared, plans_of(plan),
                                     hosts_of(network, plan, host_of_rank),
                                     roce::SpreadConfig{queue_pairs, split}, memory_bytes, checkpoint_packets);
@@ -266,6 +267,7 @@ void register_twin(nb::module_& m) {
         out["packets"] = report.packets;
         out["played"] = report.played;
         out["resumed"] = report.resumed;
+        out["joined"] = report.joined;
         out["beginnings"] = report.beginnings;
         out["reasons"] = report.reasons;
         return out;

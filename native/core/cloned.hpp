@@ -5,7 +5,7 @@
 
 namespace genie {
 
-// `Type` has clone(), which returns a std::unique_ptr of a copy.
+// `Type` has clone(), which returns a std::unique_ptr of a copy, or of nothing where a copy has none.
 template <class Type>
 class Cloned {
  public:

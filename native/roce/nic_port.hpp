@@ -94,18 +94,20 @@ class NicPort {
   // The packet that has just been booked keeps the port until then, or longer; returns until when.
   TimePs keep(TimePs until) { return free_ = std::max(free_, until); }
 
-  // The same state with other numbers of the queue pairs that wait: number(id), ascending as they were.
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  // The same state with other numbers of queue pairs: number(id), ascending as they were. kNone: it is left
+  // out, and has nothing to send.
   template <class Function>
   NicPort renumbered(Function number) const {
     NicPort own(debt_limit_);
     own.free_ = free_;
     own.picked_since_ = picked_since_;
     for (std::uint32_t id = 0; id < marks_.size(); ++id) {
-      if (marks_[id] != 0) own.set_mark(number(id), marks_[id]);
+      if (number(id) != kNone) own.set_mark(number(id), marks_[id]);
     }
-    own.held_until_.resize(own.marks_.size());
+    own.held_until_.resize(held_until_.empty() ? 0 : own.marks_.size());
     for (std::uint32_t id = 0; id < held_until_.size(); ++id) {
-      if ((marks_[id] & kHeldMark) != 0) own.held_until_[number(id)] = held_until_[id];
+      if (number(id) != kNone) own.held_until_[number(id)] = held_until_[id];
     }
     own.control_ = control_.renumbered(number);
     own.data_ = data_.renumbered(number);

@@ -29,7 +29,7 @@ void EpisodePlan::add_rank(std::int32_t host, const std::vector<Node>& nodes) {
     table->duration_ps.push_back(0);
     table->release_ps.push_back(node.after >= 0 ? 0 : node.start);
     table->size_bytes.push_back(node.size_bytes);
-    table->tag.push_back(node.tag);
+    table->tag.push_back(node.origin.act);
     table->binding.push_back(static_cast<std::int32_t>(own->bindings.size()));
     if (node.after >= 0) table->deps.push_back(node.after);
     table->dep_start.push_back(static_cast<std::int32_t>(table->deps.size()));
@@ -44,7 +44,7 @@ void EpisodePlan::add_rank(std::int32_t host, const std::vector<Node>& nodes) {
   std::vector<std::uint8_t>& watched = is_watched.emplace_back();
   std::vector<Origin>& own_origins = origins.emplace_back();
   for (const Node& node : nodes) own_origins.push_back(node.origin);
-  for (const Node& node : nodes) watched.push_back(!node.is_by_timer && node.after < 0);
+  for (const Node& node : nodes) watched.push_back(!node.origin.is_by_timer && node.after < 0);
 }
 
 }  // namespace genie::twin

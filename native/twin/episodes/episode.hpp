@@ -58,7 +58,7 @@ struct Episode {
 struct EpisodePlan {
   struct Origin {                       // of a node
     std::uint32_t act = 0, member = 0;  // the act's tag, and the place among its members
-    bool is_by_timer = true;
+    bool is_by_timer = true;            // its rank's timer starts it, and no packet of another episode
 
     std::uint64_t key() const { return pair_key(act, member); }
   };
@@ -67,8 +67,6 @@ struct EpisodePlan {
     NodeKind kind = NodeKind::kColl;
     TimePs start = 0;  // kNever: not yet known
     std::int64_t size_bytes = 0;
-    std::uint32_t tag = 0;
-    bool is_by_timer = true;  // its rank's timer starts it, and no packet of another episode
     std::int32_t after = -1;  // row of the rank at whose end it starts; -1: it starts at its time
     Binding binding;
   };

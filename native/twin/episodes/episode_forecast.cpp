@@ -1,6 +1,5 @@
 // Forecasts of components: what they come to if nothing joins them, from an episode that is alike.
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -142,6 +141,10 @@ const Episode& Episodes::episode_of(Component& component, const std::vector<Act*
   for (const Act* act : acts) {
     key.insert(key.end(), {act->is_message() ? act->operation.size_bytes : act->kind, act->is_message(),
                            static_cast<std::int64_t>(act->members.size())});
+    if (!act->is_message() && !std::ranges::is_sorted(members_of(*act))) {
+      for (const std::int32_t rank : members_of(*act))
+        key.push_back(static_cast<std::int64_t>(place.place_of(rank)));
+    }
     for (std::size_t at = 0; at < act->members.size(); ++at) {
       const Act::Member& member = act->members[at];
       const std::int32_t rank = act->place->ranks[at];
@@ -190,6 +193,8 @@ std::string Episodes::play(Component& component, TimePs now) {
   std::vector<std::uint32_t> places = component.claimed_places;
   for (const std::unique_ptr<Act>& act : component.acts) places.push_back(act->place->number);
   component.place = &places_.of_all(std::move(places));
+  if (const auto tags = tags_of(component); std::ranges::adjacent_find(tags) != tags.end())
+    return "two of its collectives have one tag";  // after 2^23 others
   const std::vector<Act*> acts = in_order(component);
   take_services(component);
   const Episode& episode = episode_of(component, acts, now);

@@ -1,8 +1,8 @@
 // Plays of components that something has joined: they go on from checkpoints of the plays before.
 #include <algorithm>
-#include <cassert>
-#include <iterator>
+#include <cstddef>
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -13,7 +13,7 @@
 namespace genie::twin {
 namespace {
 
-constexpr std::size_t kCheckpointsMost = 6;    // of a component
+constexpr std::size_t kCheckpointsMost = 6;    // of a play
 constexpr std::uint64_t kRanksEach = 1 << 12;  // more of them have fewer checkpoints
 constexpr std::uint64_t kLeastShare = 4;       // of the packets between two: before the first
 
@@ -37,31 +37,6 @@ void add_span(Spans& spans, std::int32_t rank, TimePs start, TimePs end) {
   known->second.second = std::max(known->second.second, end);
 }
 
-Spans spans_in(const EpisodeCheckpoint& play, const EpisodePlace& place) {
-  Spans spans;
-  for (std::size_t rank = 0; rank < place.ranks.size(); ++rank) {
-    for (const NodeRecord& own : play.state.hosts.ranks.walkers()[rank].nodes()) {
-      if (own.start >= 0) add_span(spans, place.ranks[rank], own.start, own.end < 0 ? kNever : own.end);
-    }
-  }
-  return spans;
-}
-
-// Links that packets have come to, by the whole network's numbers, and those that have some.
-struct UsedLinks {
-  std::unordered_set<std::uint32_t> used, busy;
-};
-
-UsedLinks links_in(const EpisodeCheckpoint& play, const EpisodePlace& place) {
-  UsedLinks links;
-  for (std::uint32_t link = 0; link < place.part.links.size(); ++link) {
-    const Port& own = play.state.links.ports[link];
-    if (play.state.links.is_used(link)) links.used.insert(place.part.links[link]);
-    if (own.flying != 0 || own.waiting != 0) links.busy.insert(place.part.links[link]);
-  }
-  return links;
-}
-
 enum class Order : std::uint8_t { kApart, kBefore, kAfter, kTogether };
 
 // Of one part before another, by the ranks that both have.
@@ -80,11 +55,54 @@ Order order_of(const Spans& one, const Spans& other) {
 
 }  // namespace
 
-// Of a component, at the time from which a play goes on.
+// Of a component, by the time from which a play goes on.
 struct Episodes::Part {
-  Component::Checkpoint checkpoint;
-  Spans spans;
+  Component::Checkpoint checkpoint = {};
+  const Component::Source* source = nullptr;  // that it is played alone from; nullptr: it has the checkpoint
+  std::vector<Row> rows = {};                 // that have begun
+  Spans spans = {};
+  std::map<const EpisodePlace*, TimePs> first_uses = {};
+  TimePs first = kNever;
+
+  void note_rows(TimePs zero, TimePs until) {
+    for (const Row& row : rows) {
+      const TimePs start = row.start() - zero;
+      const TimePs end = row.own().end == kNever ? kNever : row.own().end - zero;
+      add_span(spans, row.rank(), start, end < until ? end : kNever);
+      const auto [known, is_new] = first_uses.try_emplace(row.act->place, start);
+      if (!is_new) known->second = std::min(known->second, start);
+      first = std::min(first, start);
+    }
+  }
+  TimePs first_use(std::uint32_t cable) const {
+    TimePs found = kNever;
+    for (const auto& [place, start] : first_uses) {
+      if (std::ranges::binary_search(place->cables, cable)) found = std::min(found, start);
+    }
+    return found;
+  }
+  // `link`: of the whole network.
+  bool uses(std::uint32_t link) const {
+    const NetworkPart& part = checkpoint.place->part;
+    return std::ranges::binary_search(part.links, link) &&
+           checkpoint.play->state.links.is_used(part.link(link));
+  }
 };
+
+std::size_t Episodes::memory_of(const Component::Checkpoint& checkpoint) {
+  return checkpoint.play->state.memory_bytes();
+}
+
+// Of all components.
+std::size_t Episodes::checkpoint_bytes() const {
+  std::size_t bytes = 0;
+  for (const std::unique_ptr<Component>& component : components_) {
+    for (const Component::Source& source : component->sources) {
+      for (const Component::Checkpoint& own : source.checkpoints) bytes += memory_of(own);
+    }
+  }
+  return bytes;
+}
 
 bool Episodes::Component::Source::has(const Act& act, const Act::Member& member) const {
   return member.sequence <= until && !member.is_expected && std::ranges::binary_search(tags, act.tag);
@@ -109,23 +127,18 @@ std::vector<std::uint32_t> Episodes::tags_of(const Component& component) {
 Episode Episodes::play_new(Component& component, const std::vector<Row>& rows, TimePs now) {
   const EpisodePlace& place = *component.place;
   Component::Source source{.tags = tags_of(component), .until = latest_sequence_, .checkpoints = {}};
-  if (std::ranges::adjacent_find(source.tags) != source.tags.end()) {  // after 2^23 acts
-    Episode none;
-    none.refusal = "two of its collectives have one tag";
-    return none;
-  }
   const std::vector<EpisodePlay::Past> past = past_of(component, rows);
-  EpisodePlay play(places_.network_of(place.alike), paced_, plan_of(place, component.first, rows), services_,
+  EpisodePlay play(places_.network_of(place.alike), config_, plan_of(place, component.first, rows), services_,
                    past);
-  std::size_t bytes = 0;
   const auto keep = [&](TimePs time) {
-    if (bytes > memory_max_bytes_) return;
-    SharedCheckpoint own = play.checkpoint(time);
-    if (own == nullptr) return;
-    bytes += own->state.memory_bytes();
-    source.checkpoints.push_back({std::move(own), &place, component.first});
+    const std::size_t each = source.checkpoints.empty() ? 0 : memory_of(source.checkpoints.back());
+    const std::size_t own_bytes = (source.checkpoints.size() + 1) * each;
+    if (memory_bytes_ + checkpoint_bytes() + own_bytes >= memory_max_bytes_) return;
+    if (SharedCheckpoint own = play.checkpoint(time))
+      source.checkpoints.push_back({std::move(own), &place, component.first});
   };
   report_.resumed += !past.empty();
+  report_.joined += past.size() > 1;
   const TimePs from = past.empty() ? 0 : past.front().from->now(), here = now - component.first;
   if (here > from) {
     play.run(EpisodePlay::kAll, here);
@@ -135,10 +148,8 @@ Episode Episodes::play_new(Component& component, const std::vector<Row>& rows, T
   while (play.run(each)) {
     keep(play.next_instant());
     if (source.checkpoints.size() <= kCheckpointsMost) continue;
-    for (std::size_t at = source.checkpoints.size() - 2; at > 0 && at < source.checkpoints.size(); at -= 2) {
-      bytes -= source.checkpoints[at].play->state.memory_bytes();
-      source.checkpoints.erase(source.checkpoints.begin() + static_cast<std::ptrdiff_t>(at));
-    }
+    std::size_t number = 0;
+    std::erase_if(source.checkpoints, [&](const auto&) { return number++ % 2 != 0; });
     each *= 2;
   }
   if (!source.checkpoints.empty()) {
@@ -148,7 +159,7 @@ Episode Episodes::play_new(Component& component, const std::vector<Row>& rows, T
   return play.result();
 }
 
-// The latest checkpoint that still holds, and what others of the component's parts have come to by then.
+// The latest valid checkpoint, and what the component's other parts have come to by then.
 std::vector<EpisodePlay::Past> Episodes::past_of(const Component& component, const std::vector<Row>& rows) {
   struct Kept {
     const Component::Checkpoint* checkpoint;
@@ -161,75 +172,125 @@ std::vector<EpisodePlay::Past> Episodes::past_of(const Component& component, con
   std::ranges::stable_sort(candidates, std::ranges::greater{},
                            [](const Kept& it) { return it.checkpoint->play->now(); });
   for (const Kept& own : candidates) {
-    std::vector<EpisodePlay::Past> past = past_from(component, rows, *own.checkpoint, *own.source);
-    if (!past.empty()) return past;
+    std::vector<Part> parts = parts_at(component, rows, *own.checkpoint, *own.source);
+    if (parts.empty()) continue;
+    if (!play_parts(component, parts)) return {};
+    std::vector<EpisodePlay::Past> past;
+    for (const Part& part : parts)
+      past.push_back({part.checkpoint.play, renumbering(part.checkpoint, rows, *component.place)});
+    return past;
   }
   return {};
 }
 
-std::vector<EpisodePlay::Past> Episodes::past_from(const Component& component, const std::vector<Row>& rows,
-                                                   const Component::Checkpoint& checkpoint,
-                                                   const Component::Source& source) {
+// The part that has a checkpoint, and all others that have begun by then. They are in the order in which they
+// use hosts that they have in common. Empty: the checkpoint is not valid, or there is no such order.
+std::vector<Episodes::Part> Episodes::parts_at(const Component& component, const std::vector<Row>& rows,
+                                               const Component::Checkpoint& checkpoint,
+                                               const Component::Source& source) {
   const TimePs until = checkpoint.play->now();
-  std::vector<std::vector<Row>> of_source(component.sources.size());
-  std::vector<Row> own_rows;  // and those of no source
+  std::vector<Part> others(component.sources.size());
+  Part own{.checkpoint = checkpoint};  // and what is of no source
   for (const Row& row : rows) {
     std::size_t at = 0;
-    while (at < of_source.size() && !component.sources[at].has(*row.act, row.own())) ++at;
-    const bool is_others = at < of_source.size() && &component.sources[at] != &source;
-    (is_others ? of_source[at] : own_rows).push_back(row);
+    while (at < others.size() && !component.sources[at].has(*row.act, row.own())) ++at;
+    const bool is_others = at < others.size() && &component.sources[at] != &source;
+    (is_others ? others[at] : own).rows.push_back(row);
   }
-  if (!has_all(component.place->part, checkpoint.place->part) || !fits(checkpoint, own_rows, component.first))
+  if (!has_all(component.place->part, checkpoint.place->part) || !fits(checkpoint, own.rows, component.first))
     return {};
-  std::vector<Part> parts;
-  parts.push_back({.checkpoint = checkpoint, .spans = spans_in(*checkpoint.play, *checkpoint.place)});
-  for (std::size_t at = 0; at < of_source.size(); ++at) {
+  for (std::size_t at = 0; at < others.size(); ++at) {
     const auto start_of = [&](const Row& row) { return row.start() - component.first; };
-    if (std::ranges::any_of(of_source[at], [&](const Row& row) { return start_of(row) == until; })) return {};
-    std::erase_if(of_source[at], [&](const Row& row) { return start_of(row) > until; });
-    if (of_source[at].empty()) continue;
-    if (!add_part(component, component.sources[at], of_source[at], until, parts)) return {};
+    if (std::ranges::any_of(others[at].rows, [&](const Row& row) { return start_of(row) == until; }))
+      return {};
+    std::erase_if(others[at].rows, [&](const Row& row) { return start_of(row) > until; });
+    others[at].source = &component.sources[at];
   }
-  std::vector<EpisodePlay::Past> past;
-  for (const Part& own : parts)
-    past.push_back({own.checkpoint.play, renumbering(own.checkpoint, rows, *component.place)});
-  return past;
+  std::erase_if(others, [](const Part& it) { return it.rows.empty(); });
+  if (!others.empty() && expects_begun(checkpoint, own.rows)) return {};
+  std::erase_if(own.rows, [&](const Row& row) { return row.start() - component.first >= until; });
+  own.note_rows(component.first, until);
+  for (Part& other : others) other.note_rows(component.first, until);
+  std::ranges::stable_sort(others, {}, &Part::first);
+  std::vector<Part> parts;
+  parts.push_back(std::move(own));
+  std::size_t own_place = 0;
+  for (Part& other : others) {
+    // Those before it, and then all that come after it: of these only the part with the checkpoint, which
+    // has been played after it.
+    std::size_t place = 0;
+    for (std::size_t at = 0; at < parts.size(); ++at) {
+      const Order order = order_of(parts[at].spans, other.spans);
+      if (order == Order::kTogether || (order == Order::kAfter && at != own_place)) return {};
+      if (order == Order::kBefore) place = at + 1;
+    }
+    if (place == 0 && order_of(parts[own_place].spans, other.spans) != Order::kAfter) place = parts.size();
+    if (place > own_place && order_of(parts[own_place].spans, other.spans) == Order::kAfter) return {};
+    own_place += place <= own_place;
+    parts.insert(parts.begin() + static_cast<std::ptrdiff_t>(place), std::move(other));
+  }
+  return parts;
 }
 
-// Plays a source alone. Parts are in the order in which they use the hosts and links that they have in
-// common. False where there is no such order.
-bool Episodes::add_part(const Component& component, const Component::Source& source,
-                        const std::vector<Row>& rows, TimePs until, std::vector<Part>& parts) {
-  Spans spans;
+// Something has begun in it whose start is not yet known.
+bool Episodes::expects_begun(const Component::Checkpoint& checkpoint, const std::vector<Row>& rows) {
+  std::unordered_set<std::uint64_t> unknown;
   for (const Row& row : rows) {
-    const TimePs end = row.own().end == kNever ? kNever : row.own().end - component.first;
-    add_span(spans, row.rank(), row.start() - component.first, end < until ? end : kNever);
+    if (row.start() == kNever) unknown.insert(row.key());
   }
-  // After those that come before it, and before all others.
-  std::size_t place = 0;
-  std::vector<Component::Checkpoint> before;
-  for (std::size_t at = 0; at < parts.size(); ++at) {
-    const Order order = order_of(parts[at].spans, spans);
-    if (order == Order::kTogether) return false;
-    if (order != Order::kBefore) continue;
-    place = at + 1;
-    before.push_back(parts[at].checkpoint);
-  }
-  for (std::size_t at = 0; at < place; ++at) {
-    if (order_of(parts[at].spans, spans) == Order::kAfter) return false;
-  }
-  std::optional<Component::Checkpoint> alone = play_alone(component, source, rows, before, until);
-  if (!alone) return false;
-  const UsedLinks own = links_in(*alone->play, *alone->place);
-  for (const Part& part : parts) {
-    const UsedLinks other = links_in(*part.checkpoint.play, *part.checkpoint.place);
-    const bool is_apart = order_of(part.spans, spans) == Order::kApart;
-    for (const std::uint32_t link : own.used) {
-      if (!other.used.contains(link)) continue;
-      if (is_apart || (own.busy.contains(link) && other.busy.contains(link))) return false;
+  const EpisodePlan& plan = *checkpoint.play->plan;
+  for (std::size_t rank = 0; rank < plan.origins.size(); ++rank) {
+    for (std::size_t row = 0; row < plan.origins[rank].size(); ++row) {
+      if (checkpoint.play->has_begun(rank, row) && unknown.contains(plan.origins[rank][row].key()))
+        return true;
     }
   }
-  parts.insert(parts.begin() + static_cast<std::ptrdiff_t>(place), {*std::move(alone), std::move(spans)});
+  return false;
+}
+
+// False where that is not possible, or two parts have used a link, and one has not left it to the other.
+bool Episodes::play_parts(const Component& component, std::vector<Part>& parts) {
+  const auto known = std::ranges::find(parts, nullptr, &Part::source);
+  const TimePs until = known->checkpoint.play->now();
+  for (std::size_t at = 0; at < parts.size(); ++at) {
+    if (parts[at].source == nullptr) continue;
+    std::vector<Component::Checkpoint> before;
+    for (std::size_t other = 0; other < parts.size(); ++other) {
+      if (parts[other].checkpoint.play != nullptr &&
+          order_of(parts[other].spans, parts[at].spans) == Order::kBefore)
+        before.push_back(parts[other].checkpoint);
+    }
+    std::optional<Component::Checkpoint> alone =
+        play_alone(component, *parts[at].source, parts[at].rows, before, until);
+    if (!alone) return false;
+    parts[at].checkpoint = *std::move(alone);
+  }
+  for (std::size_t at = 0; at < parts.size(); ++at) {
+    for (std::size_t later = at + 1; later < parts.size(); ++later) {
+      if (!leaves_links_to(parts[at], parts[later])) return false;
+    }
+  }
+  return true;
+}
+
+// The earlier has left all that both have used before the later may come. At a host both have begun
+// something.
+bool Episodes::leaves_links_to(const Part& earlier, const Part& later) const {
+  const EpisodePlace& place = *earlier.checkpoint.place;
+  const bool is_before = order_of(earlier.spans, later.spans) == Order::kBefore;
+  for (std::uint32_t link = 0; link < place.part.links.size(); ++link) {
+    const std::uint32_t whole = place.part.links[link];
+    if (!earlier.uses(whole) || !later.uses(whole)) continue;
+    if (!is_before) return false;
+    for (const std::int32_t node : {network_->link_source[whole], network_->link_target[whole]}) {
+      if (node >= network_->hosts) continue;
+      const std::int32_t rank = rank_of_host_[index(node)];
+      if (!earlier.spans.contains(rank) || !later.spans.contains(rank)) return false;
+    }
+    const Port& port = earlier.checkpoint.play->state.links.ports[link];
+    if (port.flying != 0 || port.waiting != 0 || port.free + port.delay > later.first_use(whole / 2))
+      return false;
+  }
   return true;
 }
 
@@ -266,15 +327,16 @@ std::optional<Episodes::Component::Checkpoint> Episodes::play_alone(
     if (own->play->now() <= until && fits(*own, rows, component.first))
       past.push_back({own->play, renumbering(*own, rows, place)});
   }
+  std::vector<EpisodePlay::Past> services_of;
   for (const Component::Checkpoint& own : before) {
     Renumbering to;
     for (const std::uint32_t link : own.place->part.links)
       to.links.push_back(std::ranges::binary_search(place.part.links, link) ? place.part.link(link)
                                                                             : Renumbering::kNone);
-    past.push_back({.from = own.play, .to = std::move(to), .is_of_services = true});
+    services_of.push_back({own.play, std::move(to)});
   }
-  EpisodePlay play(places_.network_of(place.alike), paced_, plan_of(place, component.first, rows), services,
-                   past);
+  EpisodePlay play(places_.network_of(place.alike), config_, plan_of(place, component.first, rows), services,
+                   past, services_of);
   play.run(EpisodePlay::kAll, until);
   report_.played += play.played();
   SharedCheckpoint found = play.checkpoint(until);

@@ -32,9 +32,7 @@ EpisodePlan::Node Episodes::node_of(const Row& row, TimePs first, const EpisodeP
   node.origin = {
       .act = act.tag, .member = static_cast<std::uint32_t>(row.member), .is_by_timer = own.is_by_timer};
   node.start = row.after >= 0 || row.is_receiver() ? 0 : own.start - first;
-  node.tag = act.tag;
   node.after = row.after;
-  node.is_by_timer = own.is_by_timer;
   if (act.is_message()) {
     node.kind = row.is_receiver() ? NodeKind::kRecv : NodeKind::kSend;
     node.size_bytes = act.operation.size_bytes;
@@ -45,6 +43,15 @@ EpisodePlan::Node Episodes::node_of(const Row& row, TimePs first, const EpisodeP
   node.binding.group = static_cast<std::int32_t>(plan.shared.group_start.size()) - 2;
   node.binding.tag_bits = 0;
   return node;
+}
+
+// Ranks of a collective in the order of its group, by which members have positions.
+std::span<const std::int32_t> Episodes::members_of(const Act& act) const {
+  const auto known = std::ranges::find_if(act.members, [](const Act::Member& it) { return it.node >= 0; });
+  const std::int32_t rank = act.place->ranks[static_cast<std::size_t>(known - act.members.begin())];
+  const std::size_t group = index(plans_[index(rank)]->bound(known->node).group);
+  const std::int64_t first = shared_->group_start[group], end = shared_->group_start[group + 1];
+  return {shared_->group_members.data() + first, static_cast<std::size_t>(end - first)};
 }
 
 // `rows`: those of an act follow one another.
@@ -61,7 +68,7 @@ std::shared_ptr<const EpisodePlan> Episodes::plan_of(const EpisodePlace& place, 
   for (const Row& row : rows) {
     const Act& act = *row.act;
     if (!act.is_message() && std::exchange(latest, &act) != &act) {
-      for (const std::int32_t rank : act.place->ranks)
+      for (const std::int32_t rank : members_of(act))
         plan.shared.group_members.push_back(static_cast<std::int32_t>(place.place_of(rank)));
       plan.shared.group_start.push_back(static_cast<std::int64_t>(plan.shared.group_members.size()));
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/fold.hpp"
@@ -113,25 +114,21 @@ std::vector<Episode::Room> rooms_of(const Network& part, const Links& links) {
 
 EpisodePlay::EpisodePlay(const Network& part, std::shared_ptr<const roce::QueuePairConfig> config,
                          std::shared_ptr<const EpisodePlan> plan, const InputServices& services,
-                         const std::vector<Past>& past)
+                         const std::vector<Past>& past, const std::vector<Past>& services_of)
     : part_(part),
       config_(std::move(config)),
       plan_(std::move(plan)),
       simulator_(part, *config_, plan_->shared, plans_of(*plan_), plan_->hosts, kSeed),
       recurrence_(simulator_, true) {
   simulator_.hosts().ranks().watch(plan_->is_watched);
-  const auto goes_on = std::ranges::find(past, false, &Past::is_of_services);
   simulator_.share_config(config_);
   simulator_.connect();
   set_services(simulator_.links(), services);
-  for (const Past& own : past) {
-    if (own.is_of_services) {
-      simulator_.links().take_over_services(own.from->state.links, own.to, false);
-    } else {
-      simulator_.take_over(own.from->state, own.to, past.size() == 1);
-    }
-  }
-  simulator_.begin(goes_on == past.end() ? 0 : goes_on->from->now());
+  for (const Past& own : services_of)
+    simulator_.links().take_over_services(own.from->state.links, own.to, false);
+  for (const Past& own : past) simulator_.take_over(own.from->state, own.to, past.size() == 1);
+  if (!past.empty()) simulator_.links().take_later_services(past.front().from->now());
+  simulator_.begin(past.empty() ? 0 : past.front().from->now());
   before_ = simulator_.data_packets();
 }
 
@@ -149,7 +146,7 @@ bool EpisodePlay::run(std::uint64_t packets, TimePs until) {
 }
 
 SharedCheckpoint EpisodePlay::checkpoint(TimePs at) {
-  if (!refusal().empty() || !recurrence_.stand(at) || !refusal().empty()) return nullptr;
+  if (!refusal().empty() || !recurrence_.bring_all_to(at) || !refusal().empty()) return nullptr;
   return std::make_shared<const EpisodeCheckpoint>(EpisodeCheckpoint{simulator_.checkpoint(at), plan_});
 }
 
@@ -167,6 +164,7 @@ Episode EpisodePlay::result() {
   episode.data_packets = simulator_.data_packets();
   episode.played_packets = played();
   if (!episode.refusal.empty()) return episode;
+  links.take_later_services(kNever);
   std::map<std::uint32_t, std::uint64_t> order_of;
   for (std::size_t rank = 0; rank < plan_->ranks.size(); ++rank) {
     const Walker& walker = simulator_.walkers()[rank];

@@ -31,23 +31,22 @@ class EpisodePlay {
   struct Past {
     SharedCheckpoint from;
     Renumbering to;
-    bool is_of_services = false;  // nothing but the latest services of links that are here, too
   };
 
   // `config`: one for all plays, with the network's pacing. `services`: before it, by time. An episode whose
   // results depend on an order that is not known is refused. `past`: what it goes on from, all at one time.
   // Of two that use a host or a link the earlier comes first, and has left it. Without any it begins.
+  // `services_of`: others that have used links before it, of which the latest services alone count. They
+  // renumber links, with kNone for those that are not here.
   EpisodePlay(const Network& part, std::shared_ptr<const roce::QueuePairConfig> config,
               std::shared_ptr<const EpisodePlan> plan, const InputServices& services,
-              const std::vector<Past>& past = {});
+              const std::vector<Past>& past = {}, const std::vector<Past>& services_of = {});
   EpisodePlay(const EpisodePlay&) = delete;
   EpisodePlay& operator=(const EpisodePlay&) = delete;
 
   // Until about so many more data packets have been played, and until a time. False where nothing is left of
   // it before that time, or where it cannot stand for others.
   bool run(std::uint64_t packets, TimePs until = kNever);
-  // Nothing of it is left.
-  bool is_over() const { return simulator_.over(); }
   // The earliest time of a checkpoint.
   TimePs next_instant() const { return simulator_.now() + 1; }
   // All come to `at`; nullptr where they do not, or where it cannot stand for others.

@@ -28,27 +28,30 @@ Episodes::Episodes(const Network& network, const roce::QueuePairConfig& config, 
                    const roce::SpreadConfig& spread, std::uint64_t memory_bytes,
                    std::uint64_t checkpoint_packets)
     : network_(&network),
-      config_(config),
       shared_(&shared),
       plans_(std::move(plans)),
       host_of_rank_(std::move(host_of_rank)),
       kinds_(shared, plans_),
       places_(network, shared, plans_, host_of_rank_),
       memory_max_bytes_(memory_bytes),
-      checkpoint_packets_(std::max<std::uint64_t>(checkpoint_packets, 1)) {
-  unusable_ = problem_of(spread);
+      checkpoint_packets_(checkpoint_packets) {
+  assert(checkpoint_packets > 0);
+  rank_of_host_.assign(index(network.hosts), -1);
+  for (std::size_t rank = 0; rank < host_of_rank_.size(); ++rank)
+    rank_of_host_[index(host_of_rank_[rank])] = static_cast<std::int32_t>(rank);
   roce::QueuePairConfig paced = config;
   paced.pacing_unit = network.serialisation_unit;
-  paced_ = std::make_shared<const roce::QueuePairConfig>(paced);
+  config_ = std::make_shared<const roce::QueuePairConfig>(paced);
+  unusable_ = problem_of(spread);
 }
 
 std::string Episodes::problem_of(const roce::SpreadConfig& spread) const {
   using congestion::Control;
-  const Control control = config_.congestion.control;
+  const Control control = config_->congestion.control;
   if (!kinds_.any_again()) return "no collective comes again";
   if (control != Control::kNone && control != Control::kDcqcn)
     return "congestion controls other than DCQCN keep what they have learned";
-  if (spread.queue_pairs > 1 || config_.spray > 1 || network_->balance != Balance::kPath)
+  if (spread.queue_pairs > 1 || config_->spray > 1 || network_->balance != Balance::kPath)
     return "packets between two ranks take several paths";
   if (!network_->changes.empty()) return "the network changes";
   if (network_->cut_through) return "switches cut through, which depends on all of their ports";

@@ -7,6 +7,7 @@
 #include <optional>
 #include <queue>
 #include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -29,7 +30,7 @@ class Episodes final : public Simulator::Listener {
     std::uint64_t distinct = 0, replayed = 0;  // episodes
     std::uint64_t packets = 0;                 // data packets of those that were replayed
     std::uint64_t played = 0;                  // data packets that were played apart, one by one
-    std::uint64_t resumed = 0;                 // plays that went on from a checkpoint
+    std::uint64_t resumed = 0, joined = 0;     // plays that went on from a checkpoint; from several parts
     std::uint64_t beginnings = 0;              // of the simulation
     std::vector<std::string> reasons;          // for another
   };
@@ -37,9 +38,9 @@ class Episodes final : public Simulator::Listener {
   static constexpr std::uint64_t kMemoryBytes = std::uint64_t{1} << 30;
   static constexpr std::uint64_t kCheckpointPackets = 1 << 20;
 
-  // `memory_bytes`: for episodes that are known; beyond it, those that nothing uses are forgotten. A
-  // component takes as much for checkpoints. `checkpoint_packets`: data packets that are played between two
-  // of these.
+  // `memory_bytes`: for episodes that are known; beyond it, those that nothing uses are forgotten.
+  // Checkpoints take up what these leave. `checkpoint_packets`: data packets that are played between two; 1
+  // or more.
   Episodes(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
            std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
            const roce::SpreadConfig& spread = {}, std::uint64_t memory_bytes = kMemoryBytes,
@@ -242,18 +243,21 @@ class Episodes final : public Simulator::Listener {
   void take_services(Component& component);
   void forget_unused();
   const Episode& episode_of(Component& component, const std::vector<Act*>& acts, TimePs now);
+  std::span<const std::int32_t> members_of(const Act& act) const;
   static std::vector<Row> rows_of(const std::vector<Act*>& acts);
   std::shared_ptr<const EpisodePlan> plan_of(const EpisodePlace& place, TimePs first,
                                              const std::vector<Row>& rows) const;
   EpisodePlan::Node node_of(const Row& row, TimePs first, const EpisodePlace& place, EpisodePlan& plan) const;
   Episode play_new(Component& component, const std::vector<Row>& rows, TimePs now);
   std::vector<EpisodePlay::Past> past_of(const Component& component, const std::vector<Row>& rows);
-  std::vector<EpisodePlay::Past> past_from(const Component& component, const std::vector<Row>& rows,
-                                           const Component::Checkpoint& checkpoint,
-                                           const Component::Source& source);
+  static std::size_t memory_of(const Component::Checkpoint& checkpoint);
+  std::size_t checkpoint_bytes() const;
   struct Part;
-  bool add_part(const Component& component, const Component::Source& source, const std::vector<Row>& rows,
-                TimePs until, std::vector<Part>& parts);
+  static std::vector<Part> parts_at(const Component& component, const std::vector<Row>& rows,
+                                    const Component::Checkpoint& checkpoint, const Component::Source& source);
+  static bool expects_begun(const Component::Checkpoint& checkpoint, const std::vector<Row>& rows);
+  bool play_parts(const Component& component, std::vector<Part>& parts);
+  bool leaves_links_to(const Part& earlier, const Part& later) const;
   std::optional<Component::Checkpoint> play_alone(const Component& component, const Component::Source& source,
                                                   std::vector<Row> rows,
                                                   const std::vector<Component::Checkpoint>& before,
@@ -268,11 +272,10 @@ class Episodes final : public Simulator::Listener {
   void give_up(const std::string& reason);
 
   const Network* network_;
-  roce::QueuePairConfig config_;
-  std::shared_ptr<const roce::QueuePairConfig> paced_;  // of all plays
+  std::shared_ptr<const roce::QueuePairConfig> config_;  // with the network's pacing, of all plays
   const SharedPlan* shared_;
   std::vector<const RankPlan*> plans_;
-  std::vector<std::int32_t> host_of_rank_;
+  std::vector<std::int32_t> host_of_rank_, rank_of_host_;
   std::string unusable_, reason_;
   Report report_;
   Kinds kinds_;

@@ -65,8 +65,10 @@ void Hosts::take_over(const State& earlier, const Renumbering& to) {
   for (std::uint32_t nic = 0; nic < earlier.nics.size(); ++nic) {
     if (is_used[nic] == 0) continue;
     const std::uint32_t link = to.links[earlier.nics[nic].link()];
-    nics_[nics_.find(link)].take_over(
-        earlier.nics[nic], [&](std::uint32_t id) { return queue_pairs_[to.queue_pairs[id]].on_port; });
+    nics_[nics_.find(link)].take_over(earlier.nics[nic], [&](std::uint32_t id) {
+      const std::uint32_t own = to.queue_pairs[id];
+      return own == Renumbering::kNone ? roce::NicPort::kNone : queue_pairs_[own].on_port;
+    });
     schedule_.set(nic_source_ + link, earlier.nic_times[nic]);
   }
   for (std::uint32_t id = 0; id < earlier.timer_times.size(); ++id) {

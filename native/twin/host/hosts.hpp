@@ -52,7 +52,7 @@ class Hosts {
     std::size_t memory_bytes() const;  // about
   };
   State state() const;
-  // After connect: goes on from the state of others. Their queue pairs have numbers here now.
+  // After connect: goes on from the state of others. `to` has their queue pairs.
   void take_over(const State& earlier, const Renumbering& to);
 
   // Before the first event: connections of all ranks.

@@ -69,7 +69,8 @@ class Nic {
     }
     return std::exchange(expected_, at) != at;
   }
-  // Goes on from the state of another. number(queue pair): its number on this port.
+  // Goes on from the state of another. number(queue pair): its number on this port; NicPort::kNone: it is
+  // left out.
   template <class Function>
   void take_over(const Nic& earlier, Function number) {
     port = earlier.port.renumbered([&](std::uint32_t own) { return number(earlier.queue_pairs_[own]); });

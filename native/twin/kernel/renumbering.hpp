@@ -5,7 +5,8 @@
 
 namespace genie::twin {
 
-// By the earlier number. All but rows ascend, as ties go by number.
+// By the earlier number. Numbers ascend, as ties go by number. kNone: it is not there. The simulator adds
+// queue pairs, and links from hosts to themselves.
 struct Renumbering {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 

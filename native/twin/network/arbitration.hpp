@@ -81,6 +81,8 @@ class alignas(64) InputOrder {
   std::uint32_t make_mark() { return ++latest_mark_; }
   // A service that is still to come, by what is played elsewhere. In the order of time.
   void add_later_service(std::uint32_t input, const Service& service) { later_.push_back({input, service}); }
+  // Those that have come before `now` count from now on.
+  void take_later(TimePs now);
   // An input is served alone.
   void serve_alone(std::uint32_t input, TimePs now) { services_[input] = {now, ++clock_, mark_at(now)}; }
   // A scope's inputs have been ahead. The order of their services at one instant is known among them, and not
@@ -148,7 +150,6 @@ class alignas(64) InputOrder {
     std::uint32_t input;
     Service service;
   };
-  void take_later(TimePs now);
 
   std::vector<Service> services_;  // by input, where they are kept
   std::vector<Later> later_;       // from later_at_ on they are still to come

@@ -170,7 +170,8 @@ class Links {
 
     bool is_used(std::uint32_t link) const;  // packets have come to it
     std::size_t memory_bytes() const {       // about
-      return ports.size() * (sizeof(Port) + 2 * sizeof(TimePs)) + packets.size() * sizeof(Packet);
+      return ports.size() * (sizeof(Port) + 2 * sizeof(TimePs)) + packets.size() * sizeof(Packet) +
+             ports.size() * kClasses * 32;  // shared buffers
     }
   };
   State state() const;
@@ -180,6 +181,9 @@ class Links {
   void take_over(const State& earlier, const Renumbering& to, bool is_alone,
                  const std::function<Packet(const Packet&)>& renumbered);
 
+  void take_later_services(TimePs now) {
+    for (InputOrder& inputs : inputs_) inputs.take_later(now);
+  }
   // Of the state of others, the services of used links that are here too.
   void take_over_services(const State& earlier, const Renumbering& to, bool is_alone);
 

@@ -58,7 +58,7 @@ class Simulator {
     connect();
     begin(0);
   }
-  // The same in two parts.
+  // The same in two parts: connections, then the nodes that begin, at 0 or at the time of a checkpoint.
   void connect();
   void begin(TimePs now);
   // Its state, where all have come to `now`. An episode, of which nothing is drawn.

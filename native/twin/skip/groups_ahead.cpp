@@ -346,11 +346,11 @@ TimePs GroupsAhead::bring_back(const Group& group, TimePs now) {
   return from + periods * period;
 }
 
-std::vector<GroupsAhead::Back> GroupsAhead::fetch_back(TimePs now, bool all_of_them) {
+std::vector<GroupsAhead::Back> GroupsAhead::fetch_back(TimePs now, bool all) {
   std::vector<std::uint32_t> touched = simulator_.hosts().take_touched();
   std::ranges::sort(touched);
   const auto comes_back = [&](const Group& group) {
-    return all_of_them || group.wake <= now || std::ranges::any_of(touched, [&](std::uint32_t own) {
+    return all || group.wake <= now || std::ranges::any_of(touched, [&](std::uint32_t own) {
              return std::ranges::binary_search(group.towards, own);
            });
   };
@@ -361,7 +361,7 @@ std::vector<GroupsAhead::Back> GroupsAhead::fetch_back(TimePs now, bool all_of_t
     Scope scope;
   };
   std::vector<InStep> all_in_step;
-  std::vector<Back> all;
+  std::vector<Back> back;
   TimePs from = now;
   for (auto group = stay; group != groups_.end(); ++group) {
     const TimePs earlier = group->earlier.now, later = group->later.now, end = bring_back(*group, now);
@@ -374,7 +374,7 @@ std::vector<GroupsAhead::Back> GroupsAhead::fetch_back(TimePs now, bool all_of_t
     } else {
       all_in_step.push_back({earlier, later, end, group->scope});
     }
-    all.push_back({std::move(group->scope), (end - later) / (later - earlier)});
+    back.push_back({std::move(group->scope), (end - later) / (later - earlier)});
   }
   for (const InStep& own : all_in_step) simulator_.links().come_back(own.scope);
   groups_.erase(stay, groups_.end());
@@ -384,7 +384,7 @@ std::vector<GroupsAhead::Back> GroupsAhead::fetch_back(TimePs now, bool all_of_t
   }
   renew();
   simulator_.go_on_from(from);
-  return all;
+  return back;
 }
 
 // All that is not ahead, and the guards of the rest.

@@ -68,7 +68,7 @@ class GroupsAhead {
     Scope scope;
     std::int64_t periods = 0;  // that were skipped
   };
-  std::vector<Back> fetch_back(TimePs now, bool all = false);
+  std::vector<Back> fetch_back(TimePs now, bool all);
 
  private:
   std::vector<Scope> scopes_between(const Snapshot& earlier, const Snapshot& later) const;

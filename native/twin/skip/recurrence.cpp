@@ -72,7 +72,7 @@ bool Recurrence::run(std::uint64_t events, TimePs until) {
     const bool more = simulator_.run(std::min(next_slice(), events - played), stop);
     take_seen();
     if (simulator_.hosts().is_touched() && !simulator_.over()) {
-      fetch_back(simulator_.come_to());
+      fetch_back(simulator_.come_to(), false);
       continue;
     }
     if (more) {
@@ -83,7 +83,7 @@ bool Recurrence::run(std::uint64_t events, TimePs until) {
     }
     if (simulator_.over() || stop < std::min(next_look, wake)) return false;
     if (stop == wake) {
-      fetch_back(stop);
+      fetch_back(stop, false);
       continue;
     }
     look(stop, std::min(until, wake));

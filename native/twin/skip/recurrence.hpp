@@ -32,7 +32,7 @@ class Recurrence {
   // As Simulator::run; skipped events do not count.
   bool run(std::uint64_t events, TimePs until = kNever);
   // All come to `now`, and none is ahead. False where that takes too long, or something fails.
-  bool stand(TimePs now);
+  bool bring_all_to(TimePs now);
   // The simulation has been moved by other means: what has been seen of it is of another time.
   void forget();
   const Report& report() const { return report_; }
@@ -86,7 +86,7 @@ class Recurrence {
   static bool is_closed(const State& earlier, const State& later);
   TimePs horizon_of(const Watch& own, const Search& search, const GroupsAhead::Group& group) const;
   void leave_ahead(Watch& own, Search& search, SharedState earlier, const SharedState& later);
-  void fetch_back(TimePs now, bool all = false);
+  void fetch_back(TimePs now, bool all);
   std::int64_t periods(const State& earlier, const State& later, TimePs until) const;
   std::int64_t periods(const State& earlier, const State& later, TimePs until, const Scope& scope,
                        std::int64_t left) const;

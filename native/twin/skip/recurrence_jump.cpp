@@ -119,7 +119,7 @@ void Recurrence::leave_ahead(Watch& own, Search& search, SharedState earlier, co
   });
 }
 
-bool Recurrence::stand(TimePs now) {
+bool Recurrence::bring_all_to(TimePs now) {
   constexpr int kTriesMost = 4;  // a look at `now` may set groups ahead
   for (int tries = 0; tries < kTriesMost; ++tries) {
     run(~std::uint64_t{0}, now);
