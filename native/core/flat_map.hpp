@@ -54,6 +54,7 @@ class FlatMap {
   }
 
   std::size_t size() const { return count_; }
+  std::size_t memory_bytes() const { return slots_.size() * sizeof(Slot); }
 
   // fn(key, value) for each entry, in an order that only calls that add or remove change.
   template <class Function>

@@ -11,10 +11,12 @@ namespace genie {
 using namespace walker_parts;
 
 std::size_t Walker::memory_bytes() const {
-  const auto of = [](const auto& own) { return own.size() * sizeof(own.front()); };
+  constexpr std::size_t kVectors = 20, kEachVector = 32;  // of the allocator
+  const auto of = [](const auto& own) { return own.size() * sizeof(*own.data()); };
   return sizeof(Walker) + of(states_) + of(records_) + of(instances_) + of(channels_) + of(counters_) +
-         of(lanes_) + of(arrivals_) + of(credit_waits_) + of(sends_) + of(receives_) +
-         2 * (matches_.size() * sizeof(Match) + credits_.size() * sizeof(CreditMatch));
+         of(lanes_) + of(arrivals_) + of(credit_waits_) + of(sends_) + of(receives_) + of(active_) +
+         of(end_order_) + of(free_lanes_) + of(free_arrivals_) + of(free_credit_waits_) +
+         matches_.memory_bytes() + credits_.memory_bytes() + kVectors * kEachVector;
 }
 
 std::uint64_t Walker::renumbered(std::uint64_t handle, std::span<const std::int32_t> rows) {

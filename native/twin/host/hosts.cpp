@@ -50,9 +50,10 @@ Hosts::State Hosts::state() const {
 }
 
 std::size_t Hosts::State::memory_bytes() const {
-  std::size_t bytes = queue_pairs.queue_pairs.size() * (sizeof(HostQueuePair) + sizeof(TimePs)) +
+  constexpr std::size_t kRequests = 4 * sizeof(roce::SendQueue::Entry), kEvents = 256;
+  std::size_t bytes = queue_pairs.queue_pairs.size() * (sizeof(HostQueuePair) + kRequests + sizeof(TimePs)) +
                       nics.size() * (sizeof(Nic) + sizeof(TimePs));
-  for (const Walker& walker : ranks.walkers()) bytes += walker.memory_bytes();
+  for (const Walker& walker : ranks.walkers()) bytes += walker.memory_bytes() + kEvents;
   return bytes;
 }
 
