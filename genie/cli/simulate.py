@@ -142,7 +142,7 @@ def simulate(
         typer.Option(
             "--skip-memory",
             metavar="SIZE",
-            help="With `--level packet+skip`: memory for episodes and checkpoints that later ones use, such as "
+            help="With `--level packet+skip`: memory for episodes and checkpoints that are used again, such as "
             "`500MiB`. Less memory costs time and does not change results.",
             rich_help_panel=TWIN_PANEL,
         ),

@@ -46,7 +46,7 @@ class Watch:
     played: Callable[[int, int], None] | None = None
     begins: Callable[[str], None] | None = None
     verifies_skips: bool = False  # play all packets too, and compare
-    skip_memory_bytes: int = 1 << 30  # of episodes and checkpoints that later ones use
+    skip_memory_bytes: int = 1 << 30  # of episodes and checkpoints that are used again
     skip_error: float = 0.0  # of a flow's mean rate that an estimate may have, as a share; 0: nothing is estimated
 
     @property

@@ -194,7 +194,7 @@ std::string Episodes::play(Component& component, TimePs now) {
   for (const std::unique_ptr<Act>& act : component.acts) places.push_back(act->place->number);
   component.place = &places_.of_all(std::move(places));
   if (const auto tags = tags_of(component); std::ranges::adjacent_find(tags) != tags.end())
-    return "two of its collectives have one tag";  // after 2^23 others
+    return "two collectives that come together have one tag";  // after 2^23 others
   const std::vector<Act*> acts = in_order(component);
   take_services(component);
   const Episode& episode = episode_of(component, acts, now);

@@ -122,8 +122,8 @@ std::vector<std::uint32_t> Episodes::tags_of(const Component& component) {
   return tags;
 }
 
-// A play that nothing is known of, from checkpoints where there are some. It leaves new ones: at `now`, as
-// what joins the component begins later, and in what it expects.
+// Plays a component that no known episode stands for, from checkpoints where there are some. It leaves new
+// ones: at `now`, as starts that join the component come later, and in the forecast.
 Episode Episodes::play_new(Component& component, const std::vector<Row>& rows, TimePs now) {
   const EpisodePlace& place = *component.place;
   Component::Source source{.tags = tags_of(component), .until = latest_sequence_, .checkpoints = {}};
@@ -211,25 +211,23 @@ std::vector<Episodes::Part> Episodes::parts_at(const Component& component, const
   std::erase_if(own.rows, [&](const Row& row) { return row.start() - component.first >= until; });
   own.note_rows(component.first, until);
   for (Part& other : others) other.note_rows(component.first, until);
+  return parts_in_order(std::move(own), std::move(others));
+}
+
+// First those that come before the part with the checkpoint, which has been played after them. Empty: of two
+// parts the later would come first, or they have a host at the same time.
+std::vector<Episodes::Part> Episodes::parts_in_order(Part own, std::vector<Part> others) {
   std::ranges::stable_sort(others, {}, &Part::first);
-  std::vector<Part> parts;
-  parts.push_back(std::move(own));
-  std::size_t own_place = 0;
-  for (Part& other : others) {
-    // Those before it, and then all that come after it: of these only the part with the checkpoint, which
-    // has been played after it.
-    std::size_t place = 0;
-    for (std::size_t at = 0; at < parts.size(); ++at) {
-      const Order order = order_of(parts[at].spans, other.spans);
-      if (order == Order::kTogether || (order == Order::kAfter && at != own_place)) return {};
-      if (order == Order::kBefore) place = at + 1;
+  const auto rest = std::ranges::stable_partition(
+      others, [&](const Part& it) { return order_of(own.spans, it.spans) == Order::kAfter; });
+  others.insert(rest.begin(), std::move(own));
+  for (std::size_t at = 0; at < others.size(); ++at) {
+    for (std::size_t later = at + 1; later < others.size(); ++later) {
+      const Order order = order_of(others[at].spans, others[later].spans);
+      if (order != Order::kApart && order != Order::kBefore) return {};
     }
-    if (place == 0 && order_of(parts[own_place].spans, other.spans) != Order::kAfter) place = parts.size();
-    if (place > own_place && order_of(parts[own_place].spans, other.spans) == Order::kAfter) return {};
-    own_place += place <= own_place;
-    parts.insert(parts.begin() + static_cast<std::ptrdiff_t>(place), std::move(other));
   }
-  return parts;
+  return others;
 }
 
 // Something has begun in it whose start is not yet known.
@@ -248,7 +246,8 @@ bool Episodes::expects_begun(const Component::Checkpoint& checkpoint, const std:
   return false;
 }
 
-// False where that is not possible, or two parts have used a link, and one has not left it to the other.
+// Plays the parts that have no checkpoint, each alone. False where one cannot be, or where a part has not
+// left a link to a later one.
 bool Episodes::play_parts(const Component& component, std::vector<Part>& parts) {
   const auto known = std::ranges::find(parts, nullptr, &Part::source);
   const TimePs until = known->checkpoint.play->now();
@@ -273,8 +272,8 @@ bool Episodes::play_parts(const Component& component, std::vector<Part>& parts) 
   return true;
 }
 
-// The earlier has left all that both have used before the later may come. At a host both have begun
-// something.
+// The earlier part has left each link that both have used before the later could come. At a host both have
+// begun something: order_of goes by ranks.
 bool Episodes::leaves_links_to(const Part& earlier, const Part& later) const {
   const EpisodePlace& place = *earlier.checkpoint.place;
   const bool is_before = order_of(earlier.spans, later.spans) == Order::kBefore;
@@ -344,7 +343,7 @@ std::optional<Episodes::Component::Checkpoint> Episodes::play_alone(
   return Component::Checkpoint{std::move(found), &place, component.first};
 }
 
-// All that has begun in a play has begun so, and all else begins after its checkpoint.
+// Each start before the checkpoint is a row's, at the same time, and all other rows begin after it.
 bool Episodes::fits(const Component::Checkpoint& checkpoint, const std::vector<Row>& rows, TimePs first) {
   if (checkpoint.first != first) return false;
   const EpisodeCheckpoint& play = *checkpoint.play;

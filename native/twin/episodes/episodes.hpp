@@ -255,6 +255,7 @@ class Episodes final : public Simulator::Listener {
   struct Part;
   static std::vector<Part> parts_at(const Component& component, const std::vector<Row>& rows,
                                     const Component::Checkpoint& checkpoint, const Component::Source& source);
+  static std::vector<Part> parts_in_order(Part own, std::vector<Part> others);
   static bool expects_begun(const Component::Checkpoint& checkpoint, const std::vector<Row>& rows);
   bool play_parts(const Component& component, std::vector<Part>& parts);
   bool leaves_links_to(const Part& earlier, const Part& later) const;

@@ -9,6 +9,7 @@ QueuePairs::QueuePairs(const Network& network, const roce::QueuePairConfig& conf
                        const roce::SpreadConfig& spread, std::uint64_t seed)
     : network_(&network),
       config_(std::make_shared<const roce::QueuePairConfig>(config)),
+      sprays_(config.spray > 1),
       spread_(spread),
       seed_(seed) {}
 

@@ -97,7 +97,7 @@ class QueuePairs {
   roce::Connection& connection_of(const HostQueuePair& own) { return connections_[own.connection]; }
   // By which a packet goes, whose source port has the place `port` among its queue pair's.
   std::uint32_t route(const HostQueuePair& own, std::uint32_t port) const {
-    return config_->spray > 1 ? sprayed_routes_[own.sprayed + port] : own.route;
+    return sprays_ ? sprayed_routes_[own.sprayed + port] : own.route;
   }
   // The routes of a queue pair and of its answers.
   std::vector<std::uint32_t> routes_of(std::uint32_t id) const;
@@ -121,6 +121,7 @@ class QueuePairs {
 
   const Network* network_;
   std::shared_ptr<const roce::QueuePairConfig> config_;
+  bool sprays_;  // each packet looks at it
   roce::SpreadConfig spread_;
   std::uint64_t seed_;
   std::vector<HostQueuePair, HugeAllocator<HostQueuePair>> queue_pairs_;
