@@ -319,8 +319,8 @@ class Twin:
     ) -> genie_core.Episodes:
         """Return the episodes of a plan, for the simulators of one iteration.
 
-        `memory_bytes`: of episodes and checkpoints that are used again, by estimates. `checkpoint_packets`: data packets that
-        are played between two checkpoints, from which later plays go on.
+        `memory_bytes`: of episodes and checkpoints that are used again, by estimates. `checkpoint_packets`: data
+        packets that are played between two checkpoints, from which later plays go on.
         """
         transport = self.fabric.transport
         return genie_core.Episodes(
