@@ -39,6 +39,7 @@ struct Episode {
   };
 
   std::string refusal;                               // why it cannot stand for others; empty: it can
+  TimePs until = kNever;                             // it is known so far; kNever: to its end
   bool is_over = false;                              // nothing of it is left
   bool is_at_rest = false;                           // its queue pairs are as before their first packets
   TimePs last = 0;                                   // when anything happened
@@ -46,11 +47,12 @@ struct Episode {
   std::vector<std::vector<std::int32_t>> end_order;  // by rank: rows
   std::vector<roce::QueuePairCounters> counters;     // by rank
   std::vector<LinkCounters> links;                   // by link
-  std::vector<TimePs> cable_rests;                   // by cable: it is not used from then on
+  std::vector<TimePs> cable_rests;  // by cable: it is not used from then on; kNever: not known
   std::vector<Room> rooms;
-  InputServices services;                              // in it, by time
-  std::uint64_t data_packets = 0, played_packets = 0;  // of these, those that were not skipped
+  InputServices services;  // in it, by time
+  std::uint64_t data_packets = 0;
 
+  bool is_whole() const { return until == kNever; }
   std::size_t memory_bytes() const;
 };
 

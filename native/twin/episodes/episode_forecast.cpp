@@ -13,6 +13,7 @@ namespace {
 // Packets that may be played apart beyond those that they have replaced, and the part of those that they are
 // going to replace.
 constexpr std::uint64_t kPlayedFree = 1 << 22, kForecastShare = 10;
+constexpr TimePs kWindowsBefore = 4;  // that a rank must know more before it comes to an end
 constexpr std::size_t kMarksMost = 1 << 16;
 constexpr std::uint64_t kPlacesBytes = std::uint64_t{1} << 30;
 
@@ -133,7 +134,13 @@ void Episodes::forget_unused() {
   }
 }
 
-const Episode& Episodes::episode_of(Component& component, const std::vector<Act*>& acts, TimePs now) {
+// All that happens until ranks must know more.
+bool Episodes::is_known(const Component& component, const Episode& episode, TimePs now) const {
+  return episode.is_whole() ||
+         component.first + episode.until - kWindowsBefore * simulator_->window_ps() > now;
+}
+
+Episode& Episodes::episode_of(Component& component, const std::vector<Act*>& acts, TimePs now) {
   const EpisodePlace& place = *component.place;
   std::vector<std::int64_t> key{static_cast<std::int64_t>(place.alike)};
   for (const InputService& own : services_)
@@ -160,10 +167,15 @@ const Episode& Episodes::episode_of(Component& component, const std::vector<Act*
   const auto [known, is_new] = known_.try_emplace(std::move(key));
   Episode& episode = known->second;
   if (is_new) {
-    episode = play_new(component, rows_of(acts), now);
     ++report_.distinct;
-    report_.played += episode.played_packets;
     memory_bytes_ += episode.memory_bytes() + key_bytes;
+  }
+  if (is_new || !is_known(component, episode, now)) {
+    memory_bytes_ -= episode.memory_bytes();
+    episode = play_new(component, rows_of(acts), now);
+    memory_bytes_ += episode.memory_bytes();
+  } else {
+    component.play.reset();
   }
   return episode;
 }
@@ -187,6 +199,27 @@ void Episodes::forecast(Component& component, TimePs now) {
   if (!refusal.empty()) refuse(component, refusal);
 }
 
+// Components whose forecasts end soon are forecast further.
+void Episodes::go_on(TimePs now) {
+  std::erase_if(partly_known_, [](const Component* it) { return it->known_until == kNever; });
+  for (std::size_t at = 0; at < partly_known_.size() && !simulator_->is_abandoned(); ++at) {
+    Component& own = *partly_known_[at];
+    if (own.known_until == kNever || own.is_changed) continue;
+    if (own.known_until - kWindowsBefore * simulator_->window_ps() > now) continue;
+    if (!is_known(own, *own.episode, now)) {
+      if (own.play == nullptr) {
+        forecast(own, now);
+        continue;
+      }
+      memory_bytes_ -= own.episode->memory_bytes();
+      *own.episode = play_on(own, now);
+      memory_bytes_ += own.episode->memory_bytes();
+    }
+    take_back(own);
+    if (!take_forecast(own, now).empty()) forecast(own, now);
+  }
+}
+
 // Takes the forecast from the episode that stands for the component. Returns the reason if none does;
 // expected starts may be the reason.
 std::string Episodes::play(Component& component, TimePs now) {
@@ -197,11 +230,16 @@ std::string Episodes::play(Component& component, TimePs now) {
     return "two collectives that come together have one tag";  // after 2^23 others
   const std::vector<Act*> acts = in_order(component);
   take_services(component);
-  const Episode& episode = episode_of(component, acts, now);
+  component.episode = &episode_of(component, acts, now);
+  return take_forecast(component, now);
+}
+
+std::string Episodes::take_forecast(Component& component, TimePs now) {
+  const Episode& episode = *component.episode;
   if (!episode.refusal.empty()) return episode.refusal;
-  const bool is_whole = std::ranges::all_of(acts, [](const Act* act) { return act->is_complete(); });
-  if (is_whole && !episode.is_over) return "it does not come to an end";
-  component.episode = &episode;
+  const bool is_complete =
+      std::ranges::all_of(component.acts, [](const auto& act) { return act->is_complete(); });
+  if (is_complete && episode.is_whole() && !episode.is_over) return "it does not come to an end";
   component.mark = ++latest_mark_;
   component.packets = episode.data_packets;
   forecast_packets_ += component.packets;
@@ -220,16 +258,43 @@ std::string Episodes::play(Component& component, TimePs now) {
   }
   component.until = wake_at_expected(component, number);
   if (ends_at_once(component)) return "what is expected ends at once";
-  for (std::size_t at = 0; at < place.cables.size(); ++at) {
-    Claim& own = claims_[place.cables[at]];
-    const TimePs until = episode.is_at_rest ? component.first + episode.cable_rests[at] : kNever;
+  take_rests(component);
+  component.known_until = episode.is_whole() ? kNever : component.first + episode.until;
+  if (!episode.is_whole()) {
+    const TimePs time = component.known_until - kWindowsBefore * simulator_->window_ps();
+    simulator_->hosts().ranks().wake(place.ranks.front(), time);
+    if (std::ranges::find(partly_known_, &component) == partly_known_.end())
+      partly_known_.push_back(&component);
+  }
+  if (!is_complete || !episode.is_whole()) component.until = kNever;
+  for (const std::unique_ptr<Act>& act : component.acts) act->is_released |= episode.is_at_rest;
+  if (component.until != kNever) ends_.push({component.until, &component, component.serial});
+  return "";
+}
+
+// Cables are free once nothing that has begun or is expected uses them. Where the end is not known, acts that
+// have not ended keep theirs.
+void Episodes::take_rests(Component& component) {
+  const Episode& episode = *component.episode;
+  const std::vector<std::uint32_t>& cables = component.place->cables;
+  std::vector<std::uint8_t> is_in_use(cables.size(), episode.is_whole() && !episode.is_at_rest);
+  for (const std::unique_ptr<Act>& act : component.acts) {
+    if (episode.is_whole()) break;
+    const bool has_ended = std::ranges::all_of(
+        act->members, [](const Act::Member& it) { return it.row < 0 || it.end != kNever; });
+    for (std::size_t member = 0; member < act->members.size() && !has_ended; ++member) {
+      if (act->members[member].row < 0) continue;
+      for (const std::uint32_t cable : act->place->cables_of[member])
+        is_in_use[static_cast<std::size_t>(std::ranges::lower_bound(cables, cable) - cables.begin())] = 1;
+    }
+  }
+  for (std::size_t at = 0; at < cables.size(); ++at) {
+    Claim& own = claims_[cables[at]];
+    const TimePs rest = is_in_use[at] != 0 ? kNever : episode.cable_rests[at];
+    const TimePs until = rest == kNever ? kNever : component.first + rest;
     component.until = std::max(component.until, until);
     if (own.is_of(component)) own.until = until;
   }
-  if (!is_whole) component.until = kNever;
-  for (Act* act : acts) act->is_released |= episode.is_at_rest;
-  if (is_whole) ends_.push({component.until, &component, component.serial});
-  return "";
 }
 
 // False where a rank should have heard before `now` of what it has not.

@@ -13,8 +13,8 @@
 namespace genie::twin {
 namespace {
 
-constexpr std::size_t kCheckpointsMost = 6;    // of a play
-constexpr std::uint64_t kRanksEach = 1 << 12;  // more of them have fewer checkpoints
+constexpr std::size_t kCheckpointsMost = 3;    // of a play
+constexpr std::uint64_t kRanksEach = 1 << 12;  // more of them play further at once
 constexpr std::uint64_t kLeastShare = 4;       // of the packets between two: before the first
 
 template <class Number>
@@ -93,10 +93,11 @@ std::size_t Episodes::memory_of(const Component::Checkpoint& checkpoint) {
   return checkpoint.play->state.memory_bytes();
 }
 
-// Of all components.
-std::size_t Episodes::checkpoint_bytes() const {
+// Of all other components.
+std::size_t Episodes::checkpoint_bytes(const Component& left_out) const {
   std::size_t bytes = 0;
   for (const std::unique_ptr<Component>& component : components_) {
+    if (component.get() == &left_out) continue;
     for (const Component::Source& source : component->sources) {
       for (const Component::Checkpoint& own : source.checkpoints) bytes += memory_of(own);
     }
@@ -104,8 +105,12 @@ std::size_t Episodes::checkpoint_bytes() const {
   return bytes;
 }
 
+// A message begins with its sender.
 bool Episodes::Component::Source::has(const Act& act, const Act::Member& member) const {
-  return member.sequence <= until && !member.is_expected && std::ranges::binary_search(tags, act.tag);
+  const std::uint64_t sequence = act.is_message()
+                                     ? std::min(act.members.front().sequence, act.members.back().sequence)
+                                     : member.sequence;
+  return sequence <= until && !member.is_expected && std::ranges::binary_search(tags, act.tag);
 }
 
 // The acts of the component so far, where its parts are not known.
@@ -122,41 +127,58 @@ std::vector<std::uint32_t> Episodes::tags_of(const Component& component) {
   return tags;
 }
 
-// Plays a component that no known episode stands for, from checkpoints where there are some. It leaves new
-// ones: at `now`, as starts that join the component come later, and in the forecast.
+// Plays a component that no known episode stands for, from checkpoints where there are some. A checkpoint is
+// at `now`, as starts that join the component come later.
 Episode Episodes::play_new(Component& component, const std::vector<Row>& rows, TimePs now) {
   const EpisodePlace& place = *component.place;
-  Component::Source source{.tags = tags_of(component), .until = latest_sequence_, .checkpoints = {}};
+  component.play.reset();
   const std::vector<EpisodePlay::Past> past = past_of(component, rows);
-  EpisodePlay play(places_.network_of(place.alike), config_, plan_of(place, component.first, rows), services_,
-                   past);
-  const auto keep = [&](TimePs time) {
-    const std::size_t each = source.checkpoints.empty() ? 0 : memory_of(source.checkpoints.back());
-    const std::size_t own_bytes = (source.checkpoints.size() + 1) * each;
-    if (memory_bytes_ + checkpoint_bytes() + own_bytes >= memory_max_bytes_) return;
-    if (SharedCheckpoint own = play.checkpoint(time))
-      source.checkpoints.push_back({std::move(own), &place, component.first});
-  };
+  component.play = std::make_unique<Component::Play>(places_.network_of(place.alike), config_,
+                                                     plan_of(place, component.first, rows), services_, past);
+  Component::Play& own = *component.play;
   report_.resumed += !past.empty();
   report_.joined += past.size() > 1;
   const TimePs from = past.empty() ? 0 : past.front().from->now(), here = now - component.first;
   if (here > from) {
-    play.run(EpisodePlay::kAll, here);
-    if (!past.empty() || play.played() >= checkpoint_packets_ / kLeastShare) keep(here);
+    own.play.run(EpisodePlay::kAll, here);
+    if (!past.empty() || own.play.played() >= checkpoint_packets_ / kLeastShare)
+      keep_checkpoint(component, here);
   }
-  std::uint64_t each = checkpoint_packets_ * std::max<std::uint64_t>(place.ranks.size() / kRanksEach, 1);
-  while (play.run(each)) {
-    keep(play.next_instant());
-    if (source.checkpoints.size() <= kCheckpointsMost) continue;
-    std::size_t number = 0;
-    std::erase_if(source.checkpoints, [&](const auto&) { return number++ % 2 != 0; });
-    each *= 2;
-  }
-  if (!source.checkpoints.empty()) {
-    component.sources.clear();
-    component.sources.push_back(std::move(source));
-  }
-  return play.result();
+  return play_on(component, now);
+}
+
+// Goes on with the play of a component, to its end or by a number of packets: what joins takes the rest back.
+Episode Episodes::play_on(Component& component, TimePs now) {
+  constexpr TimePs kLeastWindows = 64;
+  Component::Play& own = *component.play;
+  const std::uint64_t each =
+      checkpoint_packets_ * std::max<std::uint64_t>(component.place->ranks.size() / kRanksEach, 1);
+  if (own.play.played() - own.kept >= each) keep_checkpoint(component, own.play.next_instant());
+  const TimePs least = now - component.first + kLeastWindows * simulator_->window_ps();
+  bool goes_on = own.play.run(each);
+  while (goes_on && own.play.known_until() < least) goes_on = own.play.run(each);
+  own.source.tags = tags_of(component);
+  own.source.until = latest_sequence_;
+  if (!own.source.checkpoints.empty()) component.sources = {own.source};
+  report_.played += own.play.played() - std::exchange(own.counted, own.play.played());
+  Episode episode = own.play.result(!goes_on);
+  if (!goes_on) component.play.reset();
+  return episode;
+}
+
+// The latest are kept.
+void Episodes::keep_checkpoint(Component& component, TimePs time) {
+  Component::Play& own = *component.play;
+  std::vector<Component::Checkpoint>& checkpoints = own.source.checkpoints;
+  own.kept = own.play.played();
+  const std::size_t each = checkpoints.empty() ? 0 : memory_of(checkpoints.back());
+  const std::size_t others = memory_bytes_ + checkpoint_bytes(component);
+  while (!checkpoints.empty() && (checkpoints.size() == kCheckpointsMost ||
+                                  others + (checkpoints.size() + 1) * each >= memory_max_bytes_))
+    checkpoints.erase(checkpoints.begin());
+  if (others + each >= memory_max_bytes_) return;
+  if (SharedCheckpoint found = own.play.checkpoint(time))
+    checkpoints.push_back({std::move(found), component.place, component.first});
 }
 
 // The latest valid checkpoint, and what the component's other parts have come to by then.
@@ -174,13 +196,38 @@ std::vector<EpisodePlay::Past> Episodes::past_of(const Component& component, con
   for (const Kept& own : candidates) {
     std::vector<Part> parts = parts_at(component, rows, *own.checkpoint, *own.source);
     if (parts.empty()) continue;
-    if (!play_parts(component, parts)) return {};
+    if (!play_parts(component, parts) || begins_something(parts, rows)) return {};
     std::vector<EpisodePlay::Past> past;
     for (const Part& part : parts)
       past.push_back({part.checkpoint.play, renumbering(part.checkpoint, rows, *component.place)});
     return past;
   }
   return {};
+}
+
+// A row begins at the end of one that is over in a part, and has not begun in any.
+bool Episodes::begins_something(const std::vector<Part>& parts, const std::vector<Row>& rows) {
+  std::unordered_set<std::uint64_t> begun, over;
+  for (const Part& part : parts) {
+    const EpisodeCheckpoint& play = *part.checkpoint.play;
+    for (std::size_t rank = 0; rank < play.plan->origins.size(); ++rank) {
+      for (std::size_t row = 0; row < play.plan->origins[rank].size(); ++row) {
+        const std::uint64_t key = play.plan->origins[rank][row].key();
+        if (play.has_begun(rank, row)) begun.insert(key);
+        if (play.state.hosts.ranks.walkers()[rank].nodes()[row].end >= 0) over.insert(key);
+      }
+    }
+  }
+  const auto place_of = [](const Row& row, std::int32_t number) {
+    return pair_key(static_cast<std::uint32_t>(row.rank()), static_cast<std::uint32_t>(number));
+  };
+  std::unordered_set<std::uint64_t> places;  // of rows that are over
+  for (const Row& row : rows) {
+    if (over.contains(row.key())) places.insert(place_of(row, row.row));
+  }
+  return std::ranges::any_of(rows, [&](const Row& row) {
+    return row.after >= 0 && !begun.contains(row.key()) && places.contains(place_of(row, row.after));
+  });
 }
 
 // The part that has a checkpoint, and all others that have begun by then. They are in the order in which they

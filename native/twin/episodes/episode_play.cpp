@@ -32,10 +32,17 @@ void set_services(Links& links, const InputServices& services) {
   }
 }
 
+// A timer that has lost its meaning still comes, and changes nothing.
+class ObserveWithoutTimers final : public Observe {
+ public:
+  using Observe::Observe;
+  void timer(TimePs&) override { word(0); }
+};
+
 // A queue pair is as it was before its first packet, but for its numbers.
 bool is_at_rest(roce::QueuePair& own, const roce::QueuePairConfig& config, TimePs now) {
   roce::QueuePair fresh(config, own.id(), 0, 0);
-  Observe of_own(now), of_fresh(now);
+  ObserveWithoutTimers of_own(now), of_fresh(now);
   own.fold(of_own);
   fresh.fold(of_fresh);
   const Snapshot &at = of_own.found(), &before = of_fresh.found();
@@ -78,7 +85,9 @@ bool any_waiting(const Links& links) {
   return false;
 }
 
-std::vector<TimePs> cable_rests_of(const Network& part, Simulator& simulator) {
+// Cables of queue pairs that are not at rest are in use.
+std::vector<TimePs> cable_rests_of(const Network& part, Simulator& simulator,
+                                   const roce::QueuePairConfig& config, bool is_whole) {
   const Links& links = simulator.links();
   QueuePairs& queue_pairs = simulator.hosts().queue_pairs();
   std::vector<TimePs> rests(static_cast<std::size_t>(part.links()) / 2, 0);
@@ -92,6 +101,14 @@ std::vector<TimePs> cable_rests_of(const Network& part, Simulator& simulator) {
     const std::int32_t target = part.link_target[link];
     const TimePs latency = target < part.hosts ? part.packet_latency_ps[index(target)] : 0;
     rests[link / 2] = std::max(rests[link / 2], links.free_at(link) + part.link_delay_ps[link] + latency + 1);
+    if (!links.is_empty(link)) rests[link / 2] = kNever;
+  }
+  for (std::uint32_t id = 0; id < queue_pairs.size() && !is_whole; ++id) {
+    const roce::QueuePair& own = queue_pairs[id].queue_pair;
+    if (!own.is_used() || is_at_rest(queue_pairs[id].queue_pair, config, simulator.now())) continue;
+    for (const std::uint32_t route : queue_pairs.routes_of(id)) {
+      for (const std::uint32_t link : links.path_from(route)) rests[link / 2] = kNever;
+    }
   }
   return rests;
 }
@@ -150,19 +167,20 @@ SharedCheckpoint EpisodePlay::checkpoint(TimePs at) {
   return std::make_shared<const EpisodeCheckpoint>(EpisodeCheckpoint{simulator_.checkpoint(at), plan_});
 }
 
-Episode EpisodePlay::result() {
+Episode EpisodePlay::result(bool is_whole) {
   Links& links = simulator_.links();
   Episode episode;
   episode.refusal = refusal();
-  episode.is_over = simulator_.done();
+  episode.until = is_whole ? kNever : known_until();
+  episode.is_over = is_whole && simulator_.done();
   episode.last = simulator_.now();
-  if (episode.refusal.empty() && any_waiting(links)) episode.refusal = "packets wait on its links";
-  episode.is_at_rest = episode.refusal.empty() && all_at_rest(simulator_, *config_);
+  if (is_whole && episode.refusal.empty() && any_waiting(links))
+    episode.refusal = "packets wait on its links";
+  episode.is_at_rest = is_whole && episode.refusal.empty() && all_at_rest(simulator_, *config_);
   // All nodes have ended, so that nothing is under way.
   if (episode.refusal.empty() && episode.is_over && !episode.is_at_rest)
     episode.refusal = "it leaves queue pairs in another state";
   episode.data_packets = simulator_.data_packets();
-  episode.played_packets = played();
   if (!episode.refusal.empty()) return episode;
   links.take_later_services(kNever);
   std::map<std::uint32_t, std::uint64_t> order_of;
@@ -172,9 +190,16 @@ Episode EpisodePlay::result() {
     for (std::size_t row = 0; row < nodes.size(); ++row) {
       if (walker.nodes()[row].end >= 0) nodes[row].end = walker.nodes()[row].end;
     }
-    for (const SendRecord& record : walker.sends()) nodes[index(record.node)].sends.push_back(record);
-    for (const ReceiveRecord& record : walker.receives())
-      nodes[index(record.node)].receives.push_back(record);
+    const auto& kinds = plan_->ranks[rank]->table->kind;
+    const auto is_kept = [&](std::int32_t node) {
+      return is_whole || kinds[index(node)] == static_cast<std::uint8_t>(NodeKind::kRecv);
+    };
+    for (const SendRecord& record : walker.sends()) {
+      if (is_kept(record.node)) nodes[index(record.node)].sends.push_back(record);
+    }
+    for (const ReceiveRecord& record : walker.receives()) {
+      if (is_kept(record.node)) nodes[index(record.node)].receives.push_back(record);
+    }
     episode.end_order.push_back(walker.end_order());
     for (std::size_t at = 0; at < walker.end_order().size(); ++at)
       nodes[index(walker.end_order()[at])].end_link =
@@ -183,7 +208,7 @@ Episode EpisodePlay::result() {
   }
   for (std::int32_t link = 0; link < part_.links(); ++link)
     episode.links.push_back(simulator_.links().totals(static_cast<std::uint32_t>(link)));
-  episode.cable_rests = cable_rests_of(part_, simulator_);
+  episode.cable_rests = cable_rests_of(part_, simulator_, *config_, is_whole);
   episode.rooms = rooms_of(part_, simulator_.links());
   for (std::uint32_t link = 0; link < static_cast<std::uint32_t>(part_.links()); ++link) {
     if (part_.link_target[link] < part_.hosts || simulator_.links().totals(link).packets == 0) continue;

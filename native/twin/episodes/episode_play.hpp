@@ -53,8 +53,11 @@ class EpisodePlay {
   SharedCheckpoint checkpoint(TimePs at);
   // Data packets that have been played here, one by one.
   std::uint64_t played() const { return simulator_.data_packets() - before_ - recurrence_.report().packets; }
-  // Of all that has been played.
-  Episode result();
+  // Until here all is known. A run that has stopped for its packets goes on from here.
+  TimePs known_until() { return simulator_.next(); }
+  // Of all that has been played. `is_whole`: nothing of it is left, or it is refused. Else records of
+  // messages are left out, but for the receives of single messages.
+  Episode result(bool is_whole);
 
  private:
   std::string refusal();

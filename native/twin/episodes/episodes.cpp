@@ -97,6 +97,7 @@ void Episodes::forget_simulator() {
   components_.clear();
   free_.clear();
   changed_.clear();
+  partly_known_.clear();
   ends_ = {};
   expected_ = {};
   in_progress_.assign(plans_.size(), {});
@@ -153,6 +154,7 @@ void Episodes::began(std::vector<RankStart> starts, TimePs now) {
     if (start.kind == RankStart::Kind::kTold) note_live(start);
   }
   notice_missing(starts.back().time);
+  go_on(now);
   std::size_t kept = 0;
   for (std::size_t at = 0; at < changed_.size() && !simulator_->is_abandoned(); ++at) {
     Component& own = *changed_[at];
@@ -377,6 +379,7 @@ void Episodes::absorb(Component& into, Component& other) {
   into.must_forecast |= other.must_forecast;
   into.forecasts.insert(into.forecasts.end(), other.forecasts.begin(), other.forecasts.end());
   into.packets += other.packets;
+  into.known_until = std::min(into.known_until, other.known_until);
   into.claimed_places.insert(into.claimed_places.end(), other.claimed_places.begin(),
                              other.claimed_places.end());
   for (const std::uint32_t place : other.claimed_places) hand_over(places_.at(place).cables, other, into);
@@ -422,6 +425,10 @@ bool Episodes::waits(Component& component, TimePs now) {
       next = end;
       rank = act->place->ranks[at];
     }
+  }
+  if (component.known_until < next) {
+    next = component.known_until;
+    rank = component.acts.front()->place->ranks.front();
   }
   if (next == kNever) return true;
   const TimePs time = next - 4 * simulator_->window_ps();

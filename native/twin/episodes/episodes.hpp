@@ -99,8 +99,9 @@ class Episodes final : public Simulator::Listener {
     const EpisodePlace* place = nullptr;
     std::vector<std::uint32_t> claimed_places;  // for acts that are or were expected; they stay
     TimePs first = kNever, until = kNever;
-    const Episode* episode = nullptr;
-    std::uint64_t serial = 0;  // of those that have had this place
+    Episode* episode = nullptr;
+    TimePs known_until = kNever;  // its forecasts are of what comes before that
+    std::uint64_t serial = 0;     // of those that have had this place
     // Forecasts of those that have become part of it: they hold until it has one of its own.
     std::vector<std::uint32_t> forecasts;
     std::vector<std::pair<std::int32_t, std::int64_t>> rooms;  // bytes by switch
@@ -127,6 +128,18 @@ class Episodes final : public Simulator::Listener {
       bool has(const Act& act, const Act::Member& member) const;
     };
     std::vector<Source> sources;
+    // Of its episode, which is known only so far.
+    struct Play {
+      Play(const Network& part, std::shared_ptr<const roce::QueuePairConfig> config,
+           std::shared_ptr<const EpisodePlan> plan, const InputServices& services,
+           const std::vector<EpisodePlay::Past>& past)
+          : play(part, std::move(config), std::move(plan), services, past) {}
+
+      EpisodePlay play;
+      Source source;
+      std::uint64_t counted = 0, kept = 0;  // packets played, in the report and at the latest checkpoint
+    };
+    std::unique_ptr<Play> play;
     std::vector<std::uint64_t> numbers;  // its own, and those of the components that it has been made of
     std::vector<Entry> entries;
     std::uint32_t mark = 0;     // of services in its forecast
@@ -233,6 +246,8 @@ class Episodes final : public Simulator::Listener {
   Component& take_component();
   void forecast(Component& component, TimePs now);
   std::string play(Component& component, TimePs now);
+  std::string take_forecast(Component& component, TimePs now);
+  void take_rests(Component& component);
   void take_back(Component& component);
   void give_back_rooms(Component& component);
   std::vector<Act*> in_order(Component& component);
@@ -242,20 +257,25 @@ class Episodes final : public Simulator::Listener {
   InputOrder::Service service_after(const Component& component, std::size_t at);
   void take_services(Component& component);
   void forget_unused();
-  const Episode& episode_of(Component& component, const std::vector<Act*>& acts, TimePs now);
+  Episode& episode_of(Component& component, const std::vector<Act*>& acts, TimePs now);
   std::span<const std::int32_t> members_of(const Act& act) const;
   static std::vector<Row> rows_of(const std::vector<Act*>& acts);
   std::shared_ptr<const EpisodePlan> plan_of(const EpisodePlace& place, TimePs first,
                                              const std::vector<Row>& rows) const;
   EpisodePlan::Node node_of(const Row& row, TimePs first, const EpisodePlace& place, EpisodePlan& plan) const;
   Episode play_new(Component& component, const std::vector<Row>& rows, TimePs now);
+  Episode play_on(Component& component, TimePs now);
+  void keep_checkpoint(Component& component, TimePs time);
+  void go_on(TimePs now);
+  bool is_known(const Component& component, const Episode& episode, TimePs now) const;
   std::vector<EpisodePlay::Past> past_of(const Component& component, const std::vector<Row>& rows);
   static std::size_t memory_of(const Component::Checkpoint& checkpoint);
-  std::size_t checkpoint_bytes() const;
+  std::size_t checkpoint_bytes(const Component& left_out) const;
   struct Part;
   static std::vector<Part> parts_at(const Component& component, const std::vector<Row>& rows,
                                     const Component::Checkpoint& checkpoint, const Component::Source& source);
   static std::vector<Part> parts_in_order(Part own, std::vector<Part> others);
+  static bool begins_something(const std::vector<Part>& parts, const std::vector<Row>& rows);
   static bool expects_begun(const Component::Checkpoint& checkpoint, const std::vector<Row>& rows);
   bool play_parts(const Component& component, std::vector<Part>& parts);
   bool leaves_links_to(const Part& earlier, const Part& later) const;
@@ -292,6 +312,7 @@ class Episodes final : public Simulator::Listener {
   FlatMap<std::uint32_t> told_;  // (group, tag) -> members that have begun
   std::vector<std::unique_ptr<Component>> components_;
   std::vector<Component*> free_, changed_;
+  std::vector<Component*> partly_known_;  // and others that were
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   std::priority_queue<Expected, std::vector<Expected>, std::greater<>> expected_;
   struct InProgress {
