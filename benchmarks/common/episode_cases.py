@@ -33,7 +33,8 @@ ROOTED = (Op.REDUCE, Op.GATHER, Op.SCATTER)
 
 def draw_job(seed: int, size_factor: int = 1, kind: str = "job") -> SkipCase:
     """Draw a job; the same for the same seed. `size_factor`: multiplies all sizes. `kind`: "job", "buckets", of which
-    many are ready at once and wait for their ranks' slots, or "stages", which end one after the other."""
+    many are ready at once and wait for their ranks' slots, "stages", which end one after the other, or "pipeline", whose
+    four stages send messages to each other, too."""
     draw = random.Random(seed)
     topologies: list[tuple[Topology, int, int]] = [
         (SingleSwitch(hosts=8), 4, 2),
@@ -42,6 +43,12 @@ def draw_job(seed: int, size_factor: int = 1, kind: str = "job") -> SkipCase:
         (RailOptimized(servers=4, rails=2, spines=2, domain=Domain(Rate(1600 * GBPS), Duration(25 * NS))), 4, 2),
         (RailOptimized(servers=6, rails=4, spines=2, domain=Domain(Rate(2880 * GBPS), Duration(25 * NS))), 6, 4),
     ]
+    if kind == "pipeline":
+        topologies = [
+            (LeafSpine(leaves=8, spines=2, hosts_per_leaf=2), 8, 2),
+            (FatTree(k=4), 8, 2),
+            (RailOptimized(servers=8, rails=2, spines=2, domain=Domain(Rate(1600 * GBPS), Duration(25 * NS))), 8, 2),
+        ]
     topology, servers, server = draw.choice(topologies)
     control = draw.choice([Dcqcn, NoControl])
     has_pfc = draw.random() < 0.5
@@ -56,7 +63,7 @@ def draw_job(seed: int, size_factor: int = 1, kind: str = "job") -> SkipCase:
         priority=Priority(data=3, control=draw.choice([3, 6])),
     )
     is_nccl = draw.random() < 0.7
-    make = {"job": _job, "buckets": _bucket_job, "stages": _stage_job}[kind]
+    make = {"job": _job, "buckets": _bucket_job, "stages": _stage_job, "pipeline": _pipeline_job}[kind]
     workload = make(draw, servers, server, size_factor, OPERATIONS if is_nccl else OPERATIONS + ROOTED)
     if is_nccl:
         lowering = Lowering(nccl=NcclShape(ranks_per_node=server, buffer_bytes=draw.choice([256 * KIB, 1 * MIB])))
@@ -224,6 +231,56 @@ def _stage_job(
                     after = (builder.add(number, "compute", Kind.COMP, after, duration_ns=wait_ns),)
                     number += 1
                 last = (builder.add(number, "collective", Kind.COLL, after, size_bytes=size, op=own_op, group=group),)
+                number += 1
+        graphs[rank], _ = builder.finish()
+    return Workload("drawn", ranks, groups, graphs)
+
+
+def _pipeline_job(
+    draw: random.Random, servers: int, server: int, size_factor: int, operations: tuple[Op, ...]
+) -> Workload:
+    """Backward passes of a pipeline of four stages; reductions by stage; small collectives of all; gathers."""
+    ranks, stages = servers * server, 4
+    per_stage = ranks // stages
+    groups = _groups(servers, server)
+    first_of_stages = len(groups)
+    groups += [
+        Group(f"stage{stage} {rail}", tuple(range(stage * per_stage + rail, (stage + 1) * per_stage, server)))
+        for stage in range(stages)
+        for rail in range(server)
+    ]
+    compute_ns = draw.choice([5_000, 20_000, 100_000])
+    message = draw.choice([64, 256]) * KIB * size_factor
+    buckets = [
+        (draw.choice([64, 1024, 4096]) * KIB * size_factor, draw.choice([0, 2_000, 20_000]), draw.choice(operations))
+        for _ in range(draw.choice([1, 1, 2, 5]))
+    ]
+    batches, steps, small = draw.choice([1, 1, 3]), draw.choice([1, 2]), draw.choice([4, 4 * KIB])
+    graphs: dict[int, RankGraph] = {}
+    for rank in range(ranks):
+        builder = RankBuilder(rank)
+        stage, rail = rank // per_stage, rank % server
+        own_group = first_of_stages + stage * server + rail
+        last: tuple[int, ...] = ()
+        number = 0
+        for step in range(steps):
+            for batch in range(batches):
+                tag = step * batches + batch
+                if stage < stages - 1:
+                    last = (builder.add(number, "recv", Kind.RECV, last, size_bytes=message, peer=rank + per_stage,
+                                        tag=tag),)  # fmt: skip
+                    number += 1
+                last = (builder.add(number, "compute", Kind.COMP, last, duration_ns=compute_ns),)
+                number += 1
+                if stage > 0:
+                    builder.add(number, "send", Kind.SEND, last, size_bytes=message, peer=rank - per_stage, tag=tag)
+                    number += 1
+            for size, wait_ns, op in [*buckets, (small, 0, Op.ALL_REDUCE), (1 << 20, 1_000, Op.ALL_GATHER)]:
+                if wait_ns > 0:
+                    last = (builder.add(number, "compute", Kind.COMP, last, duration_ns=wait_ns),)
+                    number += 1
+                group = servers + server if size == small else own_group
+                last = (builder.add(number, "collective", Kind.COLL, last, size_bytes=size, op=op, group=group),)
                 number += 1
         graphs[rank], _ = builder.finish()
     return Workload("drawn", ranks, groups, graphs)

@@ -66,6 +66,7 @@ class Played:
     skipped: int
     episodes: int = 0  # that took the place of packets
     unusable: str = ""  # why there were none
+    continued: int = 0  # plays that went on where they had stopped
     resumed: int = 0  # plays that went on from a checkpoint
     joined: int = 0  # of these, from several parts
 
@@ -183,7 +184,7 @@ def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20) -> P
     simulator, recurrence, episodes = run.simulator, run.recurrence, run.episodes
     bits = dict(_bits(simulator, plan.ranks))
     links = simulator.links()
-    none = {"packets": 0, "played": 0, "replayed": 0, "resumed": 0, "joined": 0}
+    none = {"packets": 0, "played": 0, "replayed": 0, "continued": 0, "resumed": 0, "joined": 0}
     apart = none if episodes is None else episodes.report
     skipped = recurrence.report["packets"] + apart["packets"] - apart["played"]
     return Played(
@@ -193,6 +194,7 @@ def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20) -> P
         skipped=skipped,
         episodes=apart["replayed"],
         unusable="" if episodes is None else episodes.unusable,
+        continued=apart["continued"],
         resumed=apart["resumed"],
         joined=apart["joined"],
     )

@@ -1,13 +1,13 @@
 """Same bits with and without skips: `python benchmarks/native/skip_bits.py [--cases 500] [--first 0]
-[--size-factor 4] [--jobs | --buckets | --stages] [--checkpoint-packets N] [--json FILE]`.
+[--size-factor 4] [--jobs | --buckets | --stages | --pipelines] [--checkpoint-packets N] [--json FILE]`.
 
 Each case is drawn: topology, collective, messages, congestion control, PFC, skews, faults, stops and threads. It plays
 at level `packet` and with skips. All results must be the same, to the bit: times of nodes, transfers, counters of links
 and ranks, and samples. Of the cases without a mark, 60 % or more must skip half of their packets or more. Exit code 1
 when a case differs or too few skip.
 
-With --jobs, --buckets or --stages, cases are jobs of many collectives, of which parts are played apart. There is no
-least share. Drawn jobs are small: with --checkpoint-packets 512 their plays go on from checkpoints.
+With --jobs, --buckets, --stages or --pipelines, cases are jobs of many collectives, of which parts are played apart.
+There is no least share. Drawn jobs are small: with --checkpoint-packets 512 their plays stop and go on from checkpoints.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--jobs", action="store_true", help="jobs of many collectives and messages")
     parser.add_argument("--buckets", action="store_true", help="jobs whose collectives wait for each other")
     parser.add_argument("--stages", action="store_true", help="jobs whose pipeline stages end one after the other")
+    parser.add_argument("--pipelines", action="store_true", help="jobs whose stages send messages to each other, too")
     parser.add_argument(
         "--checkpoint-packets",
         type=int,
@@ -42,9 +43,10 @@ def main() -> int:
     )
     add_json(parser)
     given = parser.parse_args()
-    kind = "job" if given.jobs else "buckets" if given.buckets else "stages" if given.stages else ""
+    kinds = {"job": given.jobs, "buckets": given.buckets, "stages": given.stages, "pipeline": given.pipelines}
+    kind = next((own for own, is_given in kinds.items() if is_given), "")
     draw = partial(draw_job, kind=kind) if kind else draw_case
-    rows, different, shares, apart, resumed = [], 0, [], 0, 0
+    rows, different, shares, apart, continued, resumed = [], 0, [], 0, 0, 0
     for seed in range(given.first, given.first + given.cases):
         case = draw(seed, given.size_factor)
         played = play(case, skips=False)
@@ -54,6 +56,7 @@ def main() -> int:
         if not played.marked:
             shares.append(share)
         apart += skipped.episodes > 0
+        continued += skipped.continued
         resumed += skipped.resumed
         rows.append(
             {
@@ -63,6 +66,7 @@ def main() -> int:
                 "skipped": round(share, 4),
                 "episodes": skipped.episodes,
                 "no_episodes": skipped.unusable,
+                "continued": skipped.continued,
                 "resumed": skipped.resumed,
             }
         )
@@ -72,7 +76,8 @@ def main() -> int:
     many = sum(share >= SHARE for share in shares)
     print(f"{len(rows)} cases, {different} with a difference")
     print(f"{len(shares)} cases without marks: {many} of them skip {SHARE:.0%} of their packets or more")
-    print(f"{apart} cases with parts that were played apart; {resumed} plays went on from checkpoints")
+    print(f"{apart} cases with parts that were played apart")
+    print(f"{continued} plays went on where they had stopped, {resumed} from checkpoints")
     if given.json:
         Path(given.json).write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     return 1 if different or (draw is draw_case and many < OF_CASES * len(shares)) else 0

@@ -266,6 +266,7 @@ void register_twin(nb::module_& m) {
         out["replayed"] = report.replayed;
         out["packets"] = report.packets;
         out["played"] = report.played;
+        out["continued"] = report.continued;
         out["resumed"] = report.resumed;
         out["joined"] = report.joined;
         out["beginnings"] = report.beginnings;

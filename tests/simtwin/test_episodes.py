@@ -6,7 +6,7 @@ import genie_core
 import numpy as np
 import pytest
 from common.episode_cases import draw_job
-from common.skip_cases import SkipCase, first_difference, play
+from common.skip_cases import Played, SkipCase, first_difference, play
 from twin_fabrics import GBPS, MIB, twin_of
 
 from genie.collectives.nccl.shape import NcclShape
@@ -66,12 +66,16 @@ def compare(case: SkipCase) -> tuple[int, int, str]:
     return skipped.episodes, skipped.skipped, skipped.unusable
 
 
-def check_drawn_job(seed: int, size_factor: int = 1, kind: str = "job") -> None:
+def check_drawn_job(seed: int, size_factor: int = 1, kind: str = "job", checkpoint_packets: int = 1 << 20) -> Played:
     case = draw_job(seed, size_factor, kind)
-    difference = first_difference(play(case, skips=False), play(case, skips=True))
-    option = "--jobs" if kind == "job" else f"--{kind}"
+    skipped = play(case, skips=True, checkpoint_packets=checkpoint_packets)
+    difference = first_difference(play(case, skips=False), skipped)
+    option = {"job": "--jobs", "pipeline": "--pipelines"}.get(kind, f"--{kind}")
     replay = f"skip_bits.py {option} --first {seed} --cases 1 --size-factor {size_factor}"
-    assert not difference, f"{case.name}: {difference[:400]}; replay: {replay}"
+    assert not difference, (
+        f"{case.name}: {difference[:400]}; replay: {replay} --checkpoint-packets {checkpoint_packets}"
+    )
+    return skipped
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
@@ -90,6 +94,29 @@ def test_drawn_jobs_whose_collectives_wait_have_the_same_bits(first: int) -> Non
 def test_drawn_jobs_whose_stages_end_one_after_the_other_have_the_same_bits(first: int) -> None:
     for seed in range(first, first + 10):
         check_drawn_job(seed, kind="stages")
+
+
+@pytest.mark.parametrize("kind", ["job", "buckets", "stages", "pipeline"])
+def test_drawn_jobs_whose_plays_stop_and_go_on_have_the_same_bits(kind: str) -> None:
+    played = [check_drawn_job(seed, 24, kind, checkpoint_packets=64) for seed in range(60, 70)]
+    assert sum(own.continued for own in played) > 10
+    assert sum(own.resumed for own in played) > 10
+
+
+@pytest.mark.parametrize("first", [0, 10])
+def test_drawn_jobs_whose_stages_send_messages_have_the_same_bits(first: int) -> None:
+    for seed in range(first, first + 10):
+        check_drawn_job(seed, kind="pipeline")
+
+
+def test_an_episode_that_is_known_in_part_stands_for_those_that_are_alike() -> None:
+    twin = Twin(RAILS, twin_of(RAILS).network, list(range(8)))
+    plan = build_plan(job(20), lowering=NCCL)
+    episodes = twin.episodes(plan, checkpoint_packets=512)
+    played_with(twin, plan, episodes)
+    assert episodes.report["continued"] > 0
+    assert episodes.report["replayed"] == 40
+    assert episodes.report["distinct"] <= 4
 
 
 def test_packets_after_what_was_played_apart_meet_its_order_of_inputs() -> None:

@@ -212,6 +212,7 @@ void Episodes::go_on(TimePs now) {
         continue;
       }
       memory_bytes_ -= own.episode->memory_bytes();
+      ++report_.continued;
       *own.episode = play_on(own, now);
       memory_bytes_ += own.episode->memory_bytes();
     }

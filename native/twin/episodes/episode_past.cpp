@@ -13,10 +13,6 @@
 namespace genie::twin {
 namespace {
 
-constexpr std::size_t kCheckpointsMost = 3;    // of a play
-constexpr std::uint64_t kRanksEach = 1 << 12;  // more of them play further at once
-constexpr std::uint64_t kLeastShare = 4;       // of the packets between two: before the first
-
 template <class Number>
 bool has_all(const std::vector<Number>& sorted, const std::vector<Number>& others) {
   return std::ranges::includes(sorted, others);
@@ -89,22 +85,6 @@ struct Episodes::Part {
   }
 };
 
-std::size_t Episodes::memory_of(const Component::Checkpoint& checkpoint) {
-  return checkpoint.play->state.memory_bytes();
-}
-
-// Of all other components.
-std::size_t Episodes::checkpoint_bytes(const Component& left_out) const {
-  std::size_t bytes = 0;
-  for (const std::unique_ptr<Component>& component : components_) {
-    if (component.get() == &left_out) continue;
-    for (const Component::Source& source : component->sources) {
-      for (const Component::Checkpoint& own : source.checkpoints) bytes += memory_of(own);
-    }
-  }
-  return bytes;
-}
-
 // A message begins with its sender.
 bool Episodes::Component::Source::has(const Act& act, const Act::Member& member) const {
   const std::uint64_t sequence = act.is_message()
@@ -125,60 +105,6 @@ std::vector<std::uint32_t> Episodes::tags_of(const Component& component) {
   for (const std::unique_ptr<Act>& act : component.acts) tags.push_back(act->tag);
   std::ranges::sort(tags);
   return tags;
-}
-
-// Plays a component that no known episode stands for, from checkpoints where there are some. A checkpoint is
-// at `now`, as starts that join the component come later.
-Episode Episodes::play_new(Component& component, const std::vector<Row>& rows, TimePs now) {
-  const EpisodePlace& place = *component.place;
-  component.play.reset();
-  const std::vector<EpisodePlay::Past> past = past_of(component, rows);
-  component.play = std::make_unique<Component::Play>(places_.network_of(place.alike), config_,
-                                                     plan_of(place, component.first, rows), services_, past);
-  Component::Play& own = *component.play;
-  report_.resumed += !past.empty();
-  report_.joined += past.size() > 1;
-  const TimePs from = past.empty() ? 0 : past.front().from->now(), here = now - component.first;
-  if (here > from) {
-    own.play.run(EpisodePlay::kAll, here);
-    if (!past.empty() || own.play.played() >= checkpoint_packets_ / kLeastShare)
-      keep_checkpoint(component, here);
-  }
-  return play_on(component, now);
-}
-
-// Goes on with the play of a component, to its end or by a number of packets: what joins takes the rest back.
-Episode Episodes::play_on(Component& component, TimePs now) {
-  constexpr TimePs kLeastWindows = 64;
-  Component::Play& own = *component.play;
-  const std::uint64_t each =
-      checkpoint_packets_ * std::max<std::uint64_t>(component.place->ranks.size() / kRanksEach, 1);
-  if (own.play.played() - own.kept >= each) keep_checkpoint(component, own.play.next_instant());
-  const TimePs least = now - component.first + kLeastWindows * simulator_->window_ps();
-  bool goes_on = own.play.run(each);
-  while (goes_on && own.play.known_until() < least) goes_on = own.play.run(each);
-  own.source.tags = tags_of(component);
-  own.source.until = latest_sequence_;
-  if (!own.source.checkpoints.empty()) component.sources = {own.source};
-  report_.played += own.play.played() - std::exchange(own.counted, own.play.played());
-  Episode episode = own.play.result(!goes_on);
-  if (!goes_on) component.play.reset();
-  return episode;
-}
-
-// The latest are kept.
-void Episodes::keep_checkpoint(Component& component, TimePs time) {
-  Component::Play& own = *component.play;
-  std::vector<Component::Checkpoint>& checkpoints = own.source.checkpoints;
-  own.kept = own.play.played();
-  const std::size_t each = checkpoints.empty() ? 0 : memory_of(checkpoints.back());
-  const std::size_t others = memory_bytes_ + checkpoint_bytes(component);
-  while (!checkpoints.empty() && (checkpoints.size() == kCheckpointsMost ||
-                                  others + (checkpoints.size() + 1) * each >= memory_max_bytes_))
-    checkpoints.erase(checkpoints.begin());
-  if (others + each >= memory_max_bytes_) return;
-  if (SharedCheckpoint found = own.play.checkpoint(time))
-    checkpoints.push_back({std::move(found), component.place, component.first});
 }
 
 // The latest valid checkpoint, and what the component's other parts have come to by then.

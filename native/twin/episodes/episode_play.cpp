@@ -155,9 +155,12 @@ std::string EpisodePlay::refusal() {
 }
 
 bool EpisodePlay::run(std::uint64_t packets, TimePs until) {
-  constexpr std::uint64_t kEvents = 1 << 16;  // between two looks whether it can stand for others
+  // Events between two looks whether it can stand for others, and how far it has come.
+  constexpr std::uint64_t kEventsMost = 1 << 16, kEventsLeast = 1 << 8, kEachPacket = 8;
+  const std::uint64_t events =
+      std::clamp(std::min(packets, kEventsMost) * kEachPacket, kEventsLeast, kEventsMost);
   for (const std::uint64_t from = played(); refusal().empty() && played() - from < packets;) {
-    if (!recurrence_.run(kEvents, until)) return refusal().empty() && !simulator_.over();
+    if (!recurrence_.run(events, until)) return refusal().empty() && !simulator_.over();
   }
   return refusal().empty();
 }

@@ -48,7 +48,7 @@ class EpisodePlay {
   // it before that time, or where it cannot stand for others.
   bool run(std::uint64_t packets, TimePs until = kNever);
   // The earliest time of a checkpoint.
-  TimePs next_instant() const { return simulator_.now() + 1; }
+  TimePs next_instant() { return recurrence_.next_instant(); }
   // All come to `at`; nullptr where they do not, or where it cannot stand for others.
   SharedCheckpoint checkpoint(TimePs at);
   // Data packets that have been played here, one by one.

@@ -30,6 +30,7 @@ class Episodes final : public Simulator::Listener {
     std::uint64_t distinct = 0, replayed = 0;  // episodes
     std::uint64_t packets = 0;                 // data packets of those that were replayed
     std::uint64_t played = 0;                  // data packets that were played apart, one by one
+    std::uint64_t continued = 0;               // plays that went on where they had stopped
     std::uint64_t resumed = 0, joined = 0;     // plays that went on from a checkpoint; from several parts
     std::uint64_t beginnings = 0;              // of the simulation
     std::vector<std::string> reasons;          // for another

@@ -42,6 +42,12 @@ class GroupsAhead {
     for (const Group& group : groups_) next = std::min(next, group.wake);
     return next;
   }
+  // The latest time from which on one of them is ahead.
+  TimePs latest_start() const {
+    TimePs latest = 0;
+    for (const Group& group : groups_) latest = std::max(latest, group.later.now);
+    return latest;
+  }
   // All that has moved between two states has moved within a scope.
   bool moves_within(const Snapshot& earlier, const Snapshot& later, const Scope& scope) const;
   // All that has moved between two equal states of a scope, in groups that share no link. Empty: they are not

@@ -1,6 +1,7 @@
 // Recurrence: a simulation that has come to the same state twice is moved by whole periods. Results are those
 // of playing all packets, to the bit; see ARCHITECTURE.md, "Recurrence".
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,8 @@ class Recurrence {
 
   // As Simulator::run; skipped events do not count.
   bool run(std::uint64_t events, TimePs until = kNever);
+  // The earliest time to which all can come.
+  TimePs next_instant() { return std::max({simulator_.now() + 1, simulator_.next(), ahead_.latest_start()}); }
   // All come to `now`, and none is ahead. False where that takes too long, or something fails.
   bool bring_all_to(TimePs now);
   // The simulation has been moved by other means: what has been seen of it is of another time.
