@@ -32,9 +32,11 @@ ROOTED = (Op.REDUCE, Op.GATHER, Op.SCATTER)
 
 
 def draw_job(seed: int, size_factor: int = 1, kind: str = "job") -> SkipCase:
-    """Draw a job; the same for the same seed. `size_factor`: multiplies all sizes. `kind`: "job", "buckets", of which
-    many are ready at once and wait for their ranks' slots, "stages", which end one after the other, or "pipeline", whose
-    four stages send messages to each other, too."""
+    """Draw a job; the same for the same seed.
+
+    `size_factor`: multiplies all sizes. `kind`: "job"; "buckets", of which many are ready at once and wait for their
+    ranks' slots; "stages", which end one after the other. The stages of a "pipeline" send messages to each other, too.
+    """
     draw = random.Random(seed)
     topologies: list[tuple[Topology, int, int]] = [
         (SingleSwitch(hosts=8), 4, 2),

@@ -152,13 +152,23 @@ class Run:
 
 
 def run_to_the_end(
-    twin: Twin, plan: Plan, *, skips: bool, stops_ps: tuple[int, ...] = (), checkpoint_packets: int = 1 << 20
+    twin: Twin,
+    plan: Plan,
+    *,
+    skips: bool,
+    stops_ps: tuple[int, ...] = (),
+    checkpoint_packets: int = 1 << 20,
+    recorded: list[int] | None = None,
 ) -> Run:
-    """Play a plan, from the beginning again where episodes ask for it; sample at the stops, which allow none."""
+    """Play a plan, from the beginning again where episodes ask for it; sample at the stops, which allow none.
+
+    `recorded`: ranks whose nodes and messages are recorded; None: all.
+    """
+    keeps_records = None if recorded is None else np.isin(np.arange(len(plan.ranks)), recorded)
     episodes = twin.episodes(plan, checkpoint_packets=checkpoint_packets) if skips and not stops_ps else None
     ready_s = 0.0
     while True:
-        simulator = twin.simulator(plan)
+        simulator = twin.simulator(plan, keeps_records=keeps_records)
         assert isinstance(simulator, genie_core.Simulator)
         recurrence = genie_core.Recurrence(simulator)
         if episodes is not None:

@@ -30,6 +30,13 @@ std::size_t Episodes::checkpoint_bytes(const Component& left_out) const {
   return bytes;
 }
 
+// Data packets of plays that have stopped: they are compared with those that they replace at their ends.
+std::uint64_t Episodes::packets_of_stopped() const {
+  std::uint64_t packets = 0;
+  for (const Component* own : partly_known_) packets += own->play == nullptr ? 0 : own->play->counted;
+  return packets;
+}
+
 // Plays a component that no known episode stands for, from checkpoints where there are some. A checkpoint is
 // at `now`, as starts that join the component come later.
 Episode Episodes::play_new(Component& component, const std::vector<Row>& rows, TimePs now) {
@@ -39,6 +46,7 @@ Episode Episodes::play_new(Component& component, const std::vector<Row>& rows, T
   component.play = std::make_unique<Component::Play>(places_.network_of(place.alike), config_,
                                                      plan_of(place, component.first, rows), services_, past);
   Component::Play& own = *component.play;
+  own.source.tags = tags_of(component);
   report_.resumed += !past.empty();
   report_.joined += past.size() > 1;
   const TimePs from = past.empty() ? 0 : past.front().from->now(), here = now - component.first;
@@ -62,7 +70,6 @@ Episode Episodes::play_on(Component& component, TimePs now) {
   const bool may_stop = partly_known_.size() < kStoppedMost;
   bool goes_on = own.play.run(each);
   while (goes_on && (own.play.known_until() < least || !may_stop)) goes_on = own.play.run(each);
-  own.source.tags = tags_of(component);
   own.source.until = latest_sequence_;
   if (!own.source.checkpoints.empty()) component.sources = {own.source};
   report_.played += own.play.played() - std::exchange(own.counted, own.play.played());
@@ -78,10 +85,10 @@ void Episodes::keep_checkpoint(Component& component, TimePs time) {
   own.kept = own.play.played();
   const std::size_t each = checkpoints.empty() ? 0 : memory_of(checkpoints.back());
   const std::size_t others = memory_bytes_ + checkpoint_bytes(component);
+  if (others + each >= memory_max_bytes_) return;
   while (!checkpoints.empty() && (checkpoints.size() == kCheckpointsMost ||
                                   others + (checkpoints.size() + 1) * each >= memory_max_bytes_))
     checkpoints.erase(checkpoints.begin());
-  if (others + each >= memory_max_bytes_) return;
   if (SharedCheckpoint found = own.play.checkpoint(time))
     checkpoints.push_back({std::move(found), component.place, component.first});
 }

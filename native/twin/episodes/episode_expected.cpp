@@ -264,7 +264,7 @@ TimePs Episodes::wake_at_expected(Component& component, std::uint32_t forecast) 
 // True where an expected member ends about when it begins. A start that does not come would be noticed too
 // late: its rank would have heard of the end.
 bool Episodes::ends_at_once(const Component& component) const {
-  const TimePs least = 4 * simulator_->window_ps();
+  const TimePs least = lead_ps();
   return std::ranges::any_of(component.acts, [&](const auto& act) {
     return act->expected > 0 && std::ranges::any_of(act->members, [&](const Act::Member& it) {
              return it.is_expected && it.start != kNever && it.end < it.start + least;

@@ -13,7 +13,6 @@ namespace {
 // Packets that may be played apart beyond those that they have replaced, and the part of those that they are
 // going to replace.
 constexpr std::uint64_t kPlayedFree = 1 << 22, kForecastShare = 10;
-constexpr TimePs kWindowsBefore = 4;  // that a rank must know more before it comes to an end
 constexpr std::size_t kMarksMost = 1 << 16;
 constexpr std::uint64_t kPlacesBytes = std::uint64_t{1} << 30;
 
@@ -62,7 +61,11 @@ std::vector<Episodes::Act*> Episodes::in_order(Component& component) {
 InputOrder::Service Episodes::service_after(const Component& component, std::size_t at) {
   const InputService& own = component.episode->services[at];
   const TimePs time = component.first + own.time;
-  if (!own.is_alone) return {time, at, own.mark == 0 ? component.mark : ++latest_mark_};
+  if (!own.is_alone) {
+    // Places in the list are those of the forecast, unless the episode is known further by now.
+    const bool is_same_list = component.known_until == known_until(component, *component.episode);
+    return {time, at, own.mark == 0 && is_same_list ? component.mark : ++latest_mark_};
+  }
   const std::uint32_t link = component.place->part.links[own.link];
   const auto entry = std::ranges::find(component.entries, link, &Component::Entry::link);
   if (entry == component.entries.end()) return {time, at, ++latest_mark_};
@@ -134,10 +137,25 @@ void Episodes::forget_unused() {
   }
 }
 
-// All that happens until ranks must know more.
+TimePs Episodes::known_until(const Component& component, const Episode& episode) {
+  return episode.is_whole() ? kNever : component.first + episode.until;
+}
+
+// True where ranks need not know more yet.
 bool Episodes::is_known(const Component& component, const Episode& episode, TimePs now) const {
-  return episode.is_whole() ||
-         component.first + episode.until - kWindowsBefore * simulator_->window_ps() > now;
+  return episode.is_whole() || known_until(component, episode) - lead_ps() > now;
+}
+
+// Others may refer to what was known before.
+void Episodes::replace(Episode& known, Episode next) {
+  memory_bytes_ -= known.memory_bytes();
+  if (next.refusal.empty()) {
+    known = std::move(next);
+  } else {
+    known.refusal = std::move(next.refusal);
+    known.until = kNever;
+  }
+  memory_bytes_ += known.memory_bytes();
 }
 
 Episode& Episodes::episode_of(Component& component, const std::vector<Act*>& acts, TimePs now) {
@@ -171,9 +189,7 @@ Episode& Episodes::episode_of(Component& component, const std::vector<Act*>& act
     memory_bytes_ += episode.memory_bytes() + key_bytes;
   }
   if (is_new || !is_known(component, episode, now)) {
-    memory_bytes_ -= episode.memory_bytes();
-    episode = play_new(component, rows_of(acts), now);
-    memory_bytes_ += episode.memory_bytes();
+    replace(episode, play_new(component, rows_of(acts), now));
   } else {
     component.play.reset();
   }
@@ -186,7 +202,8 @@ void Episodes::forecast(Component& component, TimePs now) {
   take_back(component);
   withdraw(component);
   if (3 * component.acts.size() > 2 * kinds_.acts()) return give_up("nearly all comes together");
-  if (report_.played > kPlayedFree + report_.packets + forecast_packets_ / kForecastShare)
+  if (report_.played - packets_of_stopped() >
+      kPlayedFree + report_.packets + forecast_packets_ / kForecastShare)
     return give_up("playing apart what comes together costs more than it gains");
   if (places_.memory_bytes() > kPlacesBytes) return give_up("parts of the network take too much memory");
   if (memory_bytes_ > memory_max_bytes_) forget_unused();
@@ -205,16 +222,14 @@ void Episodes::go_on(TimePs now) {
   for (std::size_t at = 0; at < partly_known_.size() && !simulator_->is_abandoned(); ++at) {
     Component& own = *partly_known_[at];
     if (own.known_until == kNever || own.is_changed) continue;
-    if (own.known_until - kWindowsBefore * simulator_->window_ps() > now) continue;
+    if (own.known_until - lead_ps() > now) continue;
     if (!is_known(own, *own.episode, now)) {
       if (own.play == nullptr) {
         forecast(own, now);
         continue;
       }
-      memory_bytes_ -= own.episode->memory_bytes();
       ++report_.continued;
-      *own.episode = play_on(own, now);
-      memory_bytes_ += own.episode->memory_bytes();
+      replace(*own.episode, play_on(own, now));
     }
     take_back(own);
     if (!take_forecast(own, now).empty()) forecast(own, now);
@@ -260,10 +275,9 @@ std::string Episodes::take_forecast(Component& component, TimePs now) {
   component.until = wake_at_expected(component, number);
   if (ends_at_once(component)) return "what is expected ends at once";
   take_rests(component);
-  component.known_until = episode.is_whole() ? kNever : component.first + episode.until;
+  component.known_until = known_until(component, episode);
   if (!episode.is_whole()) {
-    const TimePs time = component.known_until - kWindowsBefore * simulator_->window_ps();
-    simulator_->hosts().ranks().wake(place.ranks.front(), time);
+    simulator_->hosts().ranks().wake(place.ranks.front(), component.known_until - lead_ps());
     if (std::ranges::find(partly_known_, &component) == partly_known_.end())
       partly_known_.push_back(&component);
   }
@@ -280,9 +294,9 @@ void Episodes::take_rests(Component& component) {
   const std::vector<std::uint32_t>& cables = component.place->cables;
   std::vector<std::uint8_t> is_in_use(cables.size(), episode.is_whole() && !episode.is_at_rest);
   for (const std::unique_ptr<Act>& act : component.acts) {
-    if (episode.is_whole()) break;
-    const bool has_ended = std::ranges::all_of(
-        act->members, [](const Act::Member& it) { return it.row < 0 || it.end != kNever; });
+    const bool has_ended = episode.is_whole() || std::ranges::all_of(act->members, [](const Act::Member& it) {
+                             return it.row < 0 || it.end != kNever;
+                           });
     for (std::size_t member = 0; member < act->members.size() && !has_ended; ++member) {
       if (act->members[member].row < 0) continue;
       for (const std::uint32_t cable : act->place->cables_of[member])

@@ -122,7 +122,8 @@ std::vector<EpisodePlay::Past> Episodes::past_of(const Component& component, con
   for (const Kept& own : candidates) {
     std::vector<Part> parts = parts_at(component, rows, *own.checkpoint, *own.source);
     if (parts.empty()) continue;
-    if (!play_parts(component, parts) || begins_something(parts, rows)) return {};
+    if (!play_parts(component, parts)) return {};
+    if (begins_something(parts, rows)) continue;
     std::vector<EpisodePlay::Past> past;
     for (const Part& part : parts)
       past.push_back({part.checkpoint.play, renumbering(part.checkpoint, rows, *component.place)});

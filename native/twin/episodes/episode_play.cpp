@@ -104,8 +104,8 @@ std::vector<TimePs> cable_rests_of(const Network& part, Simulator& simulator,
     if (!links.is_empty(link)) rests[link / 2] = kNever;
   }
   for (std::uint32_t id = 0; id < queue_pairs.size() && !is_whole; ++id) {
-    const roce::QueuePair& own = queue_pairs[id].queue_pair;
-    if (!own.is_used() || is_at_rest(queue_pairs[id].queue_pair, config, simulator.now())) continue;
+    roce::QueuePair& own = queue_pairs[id].queue_pair;
+    if (!own.is_used() || is_at_rest(own, config, simulator.now())) continue;
     for (const std::uint32_t route : queue_pairs.routes_of(id)) {
       for (const std::uint32_t link : links.path_from(route)) rests[link / 2] = kNever;
     }
@@ -185,7 +185,7 @@ Episode EpisodePlay::result(bool is_whole) {
     episode.refusal = "it leaves queue pairs in another state";
   episode.data_packets = simulator_.data_packets();
   if (!episode.refusal.empty()) return episode;
-  links.take_later_services(kNever);
+  links.take_later_services(episode.until);
   std::map<std::uint32_t, std::uint64_t> order_of;
   for (std::size_t rank = 0; rank < plan_->ranks.size(); ++rank) {
     const Walker& walker = simulator_.walkers()[rank];

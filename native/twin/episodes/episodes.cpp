@@ -243,6 +243,7 @@ void Episodes::begin(const RankStart& start) {
 }
 
 void Episodes::set_changed(Component& component) {
+  component.play.reset();
   if (!std::exchange(component.is_changed, true)) changed_.push_back(&component);
 }
 
@@ -431,7 +432,7 @@ bool Episodes::waits(Component& component, TimePs now) {
     rank = component.acts.front()->place->ranks.front();
   }
   if (next == kNever) return true;
-  const TimePs time = next - 4 * simulator_->window_ps();
+  const TimePs time = next - lead_ps();
   if (time <= now) return false;
   if (component.wakes_at < now || component.wakes_at > time) {
     component.wakes_at = time;

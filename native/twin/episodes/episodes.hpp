@@ -268,7 +268,12 @@ class Episodes final : public Simulator::Listener {
   Episode play_on(Component& component, TimePs now);
   void keep_checkpoint(Component& component, TimePs time);
   void go_on(TimePs now);
+  // That ranks must know more before they come to an end.
+  TimePs lead_ps() const { return 4 * simulator_->window_ps(); }
+  static TimePs known_until(const Component& component, const Episode& episode);
   bool is_known(const Component& component, const Episode& episode, TimePs now) const;
+  void replace(Episode& known, Episode next);
+  std::uint64_t packets_of_stopped() const;
   std::vector<EpisodePlay::Past> past_of(const Component& component, const std::vector<Row>& rows);
   static std::size_t memory_of(const Component::Checkpoint& checkpoint);
   std::size_t checkpoint_bytes(const Component& left_out) const;
