@@ -216,13 +216,12 @@ void Episodes::forecast(Component& component, TimePs now) {
   if (!refusal.empty()) refuse(component, refusal);
 }
 
-// Components whose forecasts end soon are forecast further.
+// Components whose forecasts end soon are forecast further, and all that are alike with them.
 void Episodes::go_on(TimePs now) {
   std::erase_if(partly_known_, [](const Component* it) { return it->known_until == kNever; });
   for (std::size_t at = 0; at < partly_known_.size() && !simulator_->is_abandoned(); ++at) {
     Component& own = *partly_known_[at];
-    if (own.known_until == kNever || own.is_changed) continue;
-    if (own.known_until - lead_ps() > now) continue;
+    if (own.known_until == kNever || own.is_changed || own.known_until - lead_ps() > now) continue;
     if (!is_known(own, *own.episode, now)) {
       if (own.play == nullptr) {
         forecast(own, now);
@@ -231,8 +230,12 @@ void Episodes::go_on(TimePs now) {
       ++report_.continued;
       replace(*own.episode, play_on(own, now));
     }
-    take_back(own);
-    if (!take_forecast(own, now).empty()) forecast(own, now);
+    const std::vector<Component*> all = partly_known_;
+    for (Component* other : all) {
+      if (other->known_until == kNever || other->is_changed || other->episode != own.episode) continue;
+      take_back(*other);
+      if (!take_forecast(*other, now).empty()) forecast(*other, now);
+    }
   }
 }
 
