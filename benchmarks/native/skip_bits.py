@@ -7,7 +7,8 @@ and ranks, and samples. Of the cases without a mark, 60 % or more must skip half
 when a case differs or too few skip.
 
 With --jobs, --buckets, --stages or --pipelines, cases are jobs of many collectives, of which parts are played apart.
-There is no least share. Drawn jobs are small: with --checkpoint-packets 512 their plays stop and go on from checkpoints.
+There is no least share. Drawn jobs are small: with --checkpoint-packets 512 their plays stop and go on, also from
+checkpoints.
 """
 
 from __future__ import annotations
