@@ -114,7 +114,7 @@ def rows_of(size_bytes: int, shared: Path | None) -> dict[str, Row]:
         on_servers,
         most_s=300,
         takes_hours=True,
-        limit="0.67 G packets are played. The last all-reduce joins the stages one after the other, and each rail is "
+        limit="0.78 G packets are played. The last all-reduce joins the stages one after the other, and each rail is "
         "played for itself. Walking 16,384 ranks takes 2 to 3 min of it.",
     )
     for name, times, routing in (("moe", 20, "balanced"), ("moe-zipf", 3, "zipf:1.2")):
