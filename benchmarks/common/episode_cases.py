@@ -277,11 +277,13 @@ def _pipeline_job(
                 if stage > 0:
                     builder.add(number, "send", Kind.SEND, last, size_bytes=message, peer=rank - per_stage, tag=tag)
                     number += 1
-            for size, wait_ns, op in [*buckets, (small, 0, Op.ALL_REDUCE), (1 << 20, 1_000, Op.ALL_GATHER)]:
+            collectives = [(own_group, *bucket) for bucket in buckets]
+            collectives.append((servers + server, small, 0, Op.ALL_REDUCE))
+            collectives.append((own_group, 1 << 20, 1_000, Op.ALL_GATHER))
+            for group, size, wait_ns, op in collectives:
                 if wait_ns > 0:
                     last = (builder.add(number, "compute", Kind.COMP, last, duration_ns=wait_ns),)
                     number += 1
-                group = servers + server if size == small else own_group
                 last = (builder.add(number, "collective", Kind.COLL, last, size_bytes=size, op=op, group=group),)
                 number += 1
         graphs[rank], _ = builder.finish()

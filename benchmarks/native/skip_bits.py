@@ -40,7 +40,7 @@ def main() -> int:
         "--checkpoint-packets",
         type=int,
         default=1 << 20,
-        help="data packets between two checkpoints of a play (1048576)",
+        help="data packets that a play goes on for at a time, and between two checkpoints (1048576)",
     )
     add_json(parser)
     given = parser.parse_args()

@@ -13,3 +13,8 @@ def is_large(plan: Plan) -> bool:
     """Whether of a plan one rank a class is recorded."""
     nodes = sum(len(each.ranks) * len(each.template) for each in plan.classes)
     return nodes > RECORDED_NODES_MAX or plan.transfers > RECORDED_TRANSFERS_MAX
+
+
+def first_of_each_class(plan: Plan) -> list[int]:
+    """Return the first rank of each class, ascending."""
+    return sorted(int(each.ranks[0]) for each in plan.classes)

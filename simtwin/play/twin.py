@@ -35,7 +35,7 @@ from simtwin.levels.analytic import MESSAGE, CostKeys, CostModel, cost_keys, cos
 from simtwin.levels.closed_forms import ClosedForms
 from simtwin.levels.names import ANALYTIC, FLOW, PACKET, Level
 from simtwin.levels.part_times import PartTimes
-from simtwin.play.recorded_ranks import is_large
+from simtwin.play.recorded_ranks import first_of_each_class, is_large
 from simtwin.play.round_trip import base_round_trip_ps, needs_all_routes
 from simtwin.play.skipping import IterationSkips, Skipped
 from simtwin.play.warnings import warnings_on
@@ -222,7 +222,7 @@ class Twin:
                 if analytic is not None:
                     recorded = self._last_of_classes(plan, analytic, watch)
                 elif self.level.has_packets:
-                    recorded = sorted(int(each.ranks[0]) for each in plan.classes)
+                    recorded = first_of_each_class(plan)
             number = 0 if arrivals_ns else iteration
             may_skip = self.level.has_packets and (self.level.skips if skips is None else skips)
             skipping: IterationSkips | None = None
@@ -320,7 +320,7 @@ class Twin:
         """Return the episodes of a plan, for the simulators of one iteration.
 
         `memory_bytes`: of episodes and checkpoints that are used again, by estimates. `checkpoint_packets`: data
-        packets that are played between two checkpoints, from which later plays go on.
+        packets that a forecast plays at a time, and at the least between two checkpoints, from which later plays go on.
         """
         transport = self.fabric.transport
         return genie_core.Episodes(

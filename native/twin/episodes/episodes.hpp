@@ -40,8 +40,8 @@ class Episodes final : public Simulator::Listener {
   static constexpr std::uint64_t kCheckpointPackets = 1 << 20;
 
   // `memory_bytes`: for episodes that are known; beyond it, those that nothing uses are forgotten.
-  // Checkpoints take up what these leave. `checkpoint_packets`: data packets that are played between two; 1
-  // or more.
+  // Checkpoints take up what these leave. `checkpoint_packets`: data packets that a play goes on for
+  // at a time, and at the least between two; 1 or more.
   Episodes(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
            std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
            const roce::SpreadConfig& spread = {}, std::uint64_t memory_bytes = kMemoryBytes,
