@@ -105,8 +105,8 @@ def rows_of(size_bytes: int, shared: Path | None) -> dict[str, Row]:
         most_s=5,
         is_long=True,
         limit="29 M packets are played, about half of them in plays of all ranks. The last all-reduce joins the "
-        "stages' reduce-scatters. Its first messages disturb each rail, and each rail is played for itself. Walking the ranks "
-        "and replaying 272,283 episodes takes 4 s.",
+        "stages' reduce-scatters. Its first messages disturb each rail, and each rail is played for itself. Walking "
+        "the ranks and replaying 272,283 episodes takes 4 s.",
     )
     rows["llama3-405b"] = Row(
         lambda: msgspec.structs.replace(rails(2048), switch=Switch(shared_buffer=Size(512 * MIB))),
