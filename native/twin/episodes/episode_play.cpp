@@ -67,7 +67,6 @@ std::string refusal_of(Simulator& simulator) {
   Links& links = simulator.links();
   if (simulator.hosts().ranks().has_tie()) return "a start and a packet come together";
   if (links.has_drawn_turn()) return "the seed puts packets in order";
-  if (links.has_doubtful_turn()) return "packets of several ports come together for one";
   if (links.buffers().was_near()) return "a shared buffer is near a threshold";
   for (std::uint32_t link = 0; link < links.links(); ++link) {
     const LinkCounters counters = links.totals(link);
@@ -159,14 +158,21 @@ bool EpisodePlay::run(std::uint64_t packets, TimePs until) {
   constexpr std::uint64_t kEventsMost = 1 << 16, kEventsLeast = 1 << 8, kEachPacket = 8;
   const std::uint64_t events =
       std::clamp(std::min(packets, kEventsMost) * kEachPacket, kEventsLeast, kEventsMost);
+  if (simulator_.links().has_doubtful_turn() && refusal_.empty())
+    refusal_ = "packets of several ports come together for one";
   for (const std::uint64_t from = played(); refusal().empty() && played() - from < packets;) {
-    if (!recurrence_.run(events, until)) return refusal().empty() && !simulator_.over();
+    sound_until_ = simulator_.next();
+    const bool more = recurrence_.run(events, until);
+    is_stuck_ = simulator_.links().has_doubtful_turn();
+    if (is_stuck_) return refusal().empty();
+    if (!more) return refusal().empty() && !simulator_.over();
   }
   return refusal().empty();
 }
 
 SharedCheckpoint EpisodePlay::checkpoint(TimePs at) {
-  if (!refusal().empty() || !recurrence_.bring_all_to(at) || !refusal().empty()) return nullptr;
+  const auto is_sound = [&] { return !simulator_.links().has_doubtful_turn() && refusal().empty(); };
+  if (!is_sound() || !recurrence_.bring_all_to(at) || !is_sound()) return nullptr;
   return std::make_shared<const EpisodeCheckpoint>(EpisodeCheckpoint{simulator_.checkpoint(at), plan_});
 }
 
@@ -190,8 +196,13 @@ Episode EpisodePlay::result(bool is_whole) {
   for (std::size_t rank = 0; rank < plan_->ranks.size(); ++rank) {
     const Walker& walker = simulator_.walkers()[rank];
     std::vector<Episode::Node>& nodes = episode.nodes.emplace_back(walker.nodes().size());
-    for (std::size_t row = 0; row < nodes.size(); ++row) {
-      if (walker.nodes()[row].end >= 0) nodes[row].end = walker.nodes()[row].end;
+    std::vector<std::int32_t>& end_order = episode.end_order.emplace_back();
+    for (std::size_t at = 0; at < walker.end_order().size(); ++at) {
+      const std::int32_t row = walker.end_order()[at];
+      if (walker.nodes()[index(row)].end >= episode.until) continue;  // it has gone further than is known
+      nodes[index(row)].end = walker.nodes()[index(row)].end;
+      nodes[index(row)].end_link = simulator_.hosts().ranks().end_links(static_cast<std::int32_t>(rank))[at];
+      end_order.push_back(row);
     }
     const auto& kinds = plan_->ranks[rank]->table->kind;
     const auto is_kept = [&](std::int32_t node) {
@@ -203,10 +214,6 @@ Episode EpisodePlay::result(bool is_whole) {
     for (const ReceiveRecord& record : walker.receives()) {
       if (is_kept(record.node)) nodes[index(record.node)].receives.push_back(record);
     }
-    episode.end_order.push_back(walker.end_order());
-    for (std::size_t at = 0; at < walker.end_order().size(); ++at)
-      nodes[index(walker.end_order()[at])].end_link =
-          simulator_.hosts().ranks().end_links(static_cast<std::int32_t>(rank))[at];
     episode.counters.push_back(simulator_.totals(static_cast<std::int32_t>(rank)));
   }
   for (std::int32_t link = 0; link < part_.links(); ++link)

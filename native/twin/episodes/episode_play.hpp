@@ -45,7 +45,8 @@ class EpisodePlay {
   EpisodePlay& operator=(const EpisodePlay&) = delete;
 
   // Until about so many more data packets have been played, and until a time. False where nothing is left of
-  // it before that time, or where it cannot stand for others.
+  // it before that time, or where it cannot stand for others. Where an order that matters is not known it
+  // stops, and the next run says that it cannot.
   bool run(std::uint64_t packets, TimePs until = kNever);
   // The earliest time of a checkpoint.
   TimePs next_instant() { return recurrence_.next_instant(); }
@@ -54,7 +55,7 @@ class EpisodePlay {
   // Data packets that have been played here, one by one.
   std::uint64_t played() const { return simulator_.data_packets() - before_ - recurrence_.report().packets; }
   // Until here all is known. A run that has stopped for its packets goes on from here.
-  TimePs known_until() { return simulator_.next(); }
+  TimePs known_until() { return is_stuck_ ? sound_until_ : simulator_.next(); }
   // Of all that has been played. `is_whole`: nothing of it is left, or it is refused. Else records of
   // messages are left out, but for the receives of single messages.
   Episode result(bool is_whole);
@@ -69,6 +70,8 @@ class EpisodePlay {
   Recurrence recurrence_;
   std::uint64_t before_ = 0;  // data packets of its past
   std::string refusal_;       // "": there is none
+  bool is_stuck_ = false;     // an order that matters is not known, at some time after sound_until_
+  TimePs sound_until_ = 0;
 };
 
 }  // namespace genie::twin

@@ -54,6 +54,8 @@ class PeriodFinder {
     return period.lag > 0 && period.lag <= lag_max_ && apart_[period.lag - 1] == period.time;
   }
   std::uint64_t count() const { return next_; }
+  // The time so many places before the latest; negative: it is not known.
+  TimePs time(std::uint64_t before) const { return before < lag_max_ ? times_[first_ + before] : kUnknown; }
   void clear() { *this = PeriodFinder(lag_max_); }
 
  private:

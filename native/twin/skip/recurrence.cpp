@@ -12,8 +12,9 @@ namespace {
 constexpr std::uint64_t kFirstCredit = 1 << 20;  // words
 // Cost of bringing all hosts to one instant, in words for each rank, and of a word of one rank's state.
 constexpr std::uint64_t kStopWordsPerRank = 256, kRankWordCost = 2;
+constexpr std::uint32_t kLooksFew = 8;     // of a search
 constexpr std::uint32_t kLooksFirst = 16;  // at all, before others are looked at alone
-constexpr std::uint32_t kLooksMax = 64, kGroupLooksMax = 48, kRankLooksMax = 64, kNarrowLooksFirst = 16,
+constexpr std::uint32_t kLooksMax = 64, kGroupLooksFew = 48, kRankLooksMax = 64, kNarrowLooksFirst = 16,
                         kMoreLooksMax = 200;
 constexpr std::uint64_t kKeptWordsMost = 1 << 24;  // of states of a group, in one search
 constexpr std::uint64_t kPostponedMost = 1 << 16;  // periods
@@ -182,7 +183,11 @@ void Recurrence::look(Watch& own, TimePs now, TimePs until) {
     if (looks_short) end(own, own.inner, false);
     return;
   }
-  if (const std::uint64_t words = words_of(own); report_.snapshots >= kFreeLooks && credit_ < words) {
+  // After some looks at rounds in vain others are left out, so that a search for loops can begin.
+  const bool keeps_for_loops = !looks_long && own.scope && own.outer.is_over() && own.loop.receives > 0 &&
+                               own.inner.all_looks >= kLooksFew;
+  const std::uint64_t words = words_of(own) * (keeps_for_loops ? 3 : 1);
+  if (report_.snapshots >= kFreeLooks && credit_ < words) {
     if (looks_long) postpone(own.outer, words);
     if (looks_short) postpone(own.inner, words);
     return;
@@ -201,6 +206,14 @@ std::uint32_t Recurrence::looks_most(const Watch& own, const Search& search) {
   const std::uint32_t failures = own.failures[static_cast<std::size_t>(search.kind)];
   return search.narrows ? std::min(kNarrowLooksFirst << std::min(failures, 4u), kMoreLooksMax)
                         : kRankLooksMax;
+}
+
+// A delay goes round a ring in as many rounds as there are ranks, at the most.
+std::uint32_t Recurrence::group_looks_most(const Watch& own, const Search& search) {
+  const auto ranks = static_cast<TimePs>(std::ranges::count(own.members, 1));
+  if (search.kind != Kind::kRounds) return kGroupLooksFew;
+  const TimePs rounds = std::max<TimePs>(search.period / search.seen_period, 1);
+  return std::max(kGroupLooksFew, static_cast<std::uint32_t>(2 * ranks / rounds));
 }
 
 // True where all are to be compared now.
@@ -264,7 +277,7 @@ bool Recurrence::compare(Watch& own, Search& search, const SharedState& state, T
   search.looked_at = now;
   ++search.looks;
   ++search.all_looks;
-  if (state->is_of_group && search.all_looks >= kGroupLooksMax) {
+  if (state->is_of_group && search.all_looks >= group_looks_most(own, search)) {
     end(own, search, false);
     return false;
   }

@@ -60,8 +60,9 @@ class Recurrence {
   bool are_idle(std::uint64_t events) const;
   void watch_loops(Watch& own);
   void watch_rounds(Watch& own);
+  bool keeps_step(Watch& own, TimePs seen_period);
   void watch_packets(Watch& own);
-  void begin_inner(Watch& own, Kind kind, TimePs period, std::int32_t rank);
+  void begin_inner(Watch& own, Kind kind, const PeriodFinder::Period& seen, std::int32_t rank);
   void end(Watch& own, Search& search, bool is_found);
   void leave(Watch& own, Search& search);
   TimePs earliest_look(const Watch& own) const;
@@ -77,6 +78,7 @@ class Recurrence {
   void look(TimePs now, TimePs until);
   void look(Watch& own, TimePs now, TimePs until);
   static std::uint32_t looks_most(const Watch& own, const Search& search);
+  static std::uint32_t group_looks_most(const Watch& own, const Search& search);
   bool compare_group(Watch& own, Search& search, TimePs now);
   void narrow(Watch& own, Search& search, TimePs now);
   bool compare(Watch& own, Search& search, const SharedState& state, TimePs until);

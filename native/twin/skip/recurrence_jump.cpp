@@ -24,8 +24,10 @@ bool Recurrence::recurs(const SharedState& earlier, const State& later) const {
 
 // A state recurs.
 void Recurrence::found(Watch& own, const Search& search, const State& earlier, const SharedState& later) {
-  known_[static_cast<std::size_t>(search.kind)] = {search.seen_period,
-                                                   later->snapshot.now - earlier.snapshot.now};
+  // Not where the rhythm has slipped between the states.
+  const TimePs whole = later->snapshot.now - earlier.snapshot.now;
+  if (whole % search.seen_period == 0)
+    known_[static_cast<std::size_t>(search.kind)] = {search.seen_period, whole};
   if (search.kind != Kind::kRounds) return;
   own.rounds_from = own.finder.count() + 2 * (later->seen - earlier.seen);
   if (own.loop.receives > 0 && own.outer.is_over()) own.loop_reference = later;

@@ -12,7 +12,8 @@ namespace {
 
 // Looks since something was found, after which they may take half as much time, and at most how often.
 constexpr std::uint32_t kVainEach = 64, kVainDoublingsMost = 3;
-constexpr std::uint64_t kPatience = 2;  // slices without a message before packets are watched
+constexpr std::uint64_t kPatience = 2;    // slices without a message before packets are watched
+constexpr std::uint64_t kUnlikeMost = 8;  // messages at other times, before a rhythm shows again
 constexpr std::uint64_t kIdleMost = 1 << 25, kIdleOfGroup = 1 << 22;  // events
 
 // Two periods are small multiples of a third. Messages that come by several paths show now one, now another.
@@ -150,8 +151,32 @@ void Recurrence::watch_loops(Watch& own) {
   own.loop_reference.reset();
 }
 
+// A delay by others goes round a ring, and moves the messages of each rank that it passes. Looks at a group
+// move with those of the watched rank, and its search outlasts the messages that come at other times.
+bool Recurrence::keeps_step(Watch& own, TimePs seen_period) {
+  Search& search = own.inner;
+  if (!own.scope || search.is_over() || search.kind != Kind::kRounds) return false;
+  const std::uint64_t count = own.finder.count();
+  if (seen_period == 0 || !are_alike(seen_period, search.seen_period))
+    return count - search.beat.shown <= kUnlikeMost + 2 * std::max(search.lag, times(own, Kind::kRounds));
+  search.beat.shown = count;
+  const std::uint64_t periods = (count - search.beat.seen) / search.lag;
+  const std::uint64_t seen = search.beat.seen + periods * search.lag;
+  if (periods == 0) return true;
+  const TimePs time = own.finder.time(count - seen);
+  const TimePs slip = time - search.beat.time - static_cast<TimePs>(periods) * search.seen_period;
+  if (time < 0) return false;
+  search.beat = {seen, time, count};
+  if (std::max(slip, -slip) >= search.seen_period / 2) return false;
+  const TimePs next = std::max(simulator_.now() + 1, simulator_.next());
+  search.next_look += slip;
+  while (slip < 0 && search.next_look < next) search.next_look += search.period;
+  return true;
+}
+
 void Recurrence::watch_rounds(Watch& own) {
   const PeriodFinder::Period seen = own.finder.shortest(times(own, Kind::kRounds));
+  if (keeps_step(own, seen.time)) return;
   if (!own.inner.is_over() &&
       (own.inner.kind != Kind::kRounds || !are_alike(seen.time, own.inner.seen_period)))
     leave(own, own.inner);
@@ -160,7 +185,7 @@ void Recurrence::watch_rounds(Watch& own) {
   if (seen.lag == 0 || is_loop || !own.inner.is_over() || own.finder.count() < own.rounds_from ||
       !can_afford(own, Kind::kRounds))
     return;
-  begin_inner(own, Kind::kRounds, seen.time, own.rank);
+  begin_inner(own, Kind::kRounds, seen, own.rank);
 }
 
 // No message has come for a while.
@@ -177,10 +202,11 @@ void Recurrence::watch_packets(Watch& own) {
   if (is_of_packets && !own.inner.is_over() &&
       (seen.time <= own.inner.seen_period || are_alike(seen.time, own.inner.seen_period)))
     return;
-  begin_inner(own, Kind::kPackets, seen.time, rhythm_.rank());
+  begin_inner(own, Kind::kPackets, seen, rhythm_.rank());
 }
 
-void Recurrence::begin_inner(Watch& own, Kind kind, TimePs period, std::int32_t rank) {
+void Recurrence::begin_inner(Watch& own, Kind kind, const PeriodFinder::Period& seen, std::int32_t rank) {
+  const TimePs period = seen.time;
   assert(period > 0);
   const KnownPeriod& known = known_[static_cast<std::size_t>(kind)];
   const bool is_known = period == known.seen;
@@ -190,12 +216,14 @@ void Recurrence::begin_inner(Watch& own, Kind kind, TimePs period, std::int32_t 
   const TimePs every = is_known ? known.whole / parts : period;
   own.inner = {.kind = kind,
                .seen_period = period,
+               .lag = seen.lag,
                .period = every,
                .next_look = earliest_look(own),
                .group = {.rank = rank, .count = is_known ? 0u : 1u},
                .events = simulator_.events(),
                .looked_at = simulator_.next(),
                .first_period = every,
+               .beat = {own.finder.count(), own.finder.time(0), own.finder.count()},
                .looks_max = parts};
 }
 

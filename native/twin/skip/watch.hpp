@@ -59,7 +59,7 @@ struct RankGroup {
 struct Search {
   PeriodKind kind = PeriodKind::kRounds;
   TimePs seen_period = 0;                 // that gave reason for it
-  std::uint32_t lag = 0;                  // messages in it; of loops
+  std::uint32_t lag = 0;                  // messages in it
   TimePs period = 0, next_look = kNever;  // kNever: it is over
   RankGroup group;                        // that it looks at alone
   std::uint64_t events = 0;               // of the simulation, at the latest look or before the first
@@ -69,6 +69,13 @@ struct Search {
   std::optional<Snapshot> of_group = {};
   SharedState reference = {}, latest = {};  // of all
   std::vector<SharedState> kept = {};       // of one group
+  // A message of the watched rank, which looks at one group keep their distance to, and the number of
+  // messages when its rhythm showed last.
+  struct Beat {
+    std::uint64_t seen = 0;
+    TimePs time = 0;
+    std::uint64_t shown = 0;
+  } beat = {};
   std::uint32_t looks = 0, looks_max = 1, all_looks = 0, waits = 0;
 
   bool is_over() const { return next_look == kNever; }
