@@ -163,8 +163,7 @@ bool EpisodePlay::run(std::uint64_t packets, TimePs until) {
   for (const std::uint64_t from = played(); refusal().empty() && played() - from < packets;) {
     sound_until_ = simulator_.next();
     const bool more = recurrence_.run(events, until);
-    is_stuck_ = simulator_.links().has_doubtful_turn();
-    if (is_stuck_) return refusal().empty();
+    if (simulator_.links().has_doubtful_turn()) return refusal().empty();
     if (!more) return refusal().empty() && !simulator_.over();
   }
   return refusal().empty();

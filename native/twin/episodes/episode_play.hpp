@@ -55,7 +55,7 @@ class EpisodePlay {
   // Data packets that have been played here, one by one.
   std::uint64_t played() const { return simulator_.data_packets() - before_ - recurrence_.report().packets; }
   // Until here all is known. A run that has stopped for its packets goes on from here.
-  TimePs known_until() { return is_stuck_ ? sound_until_ : simulator_.next(); }
+  TimePs known_until() { return simulator_.links().has_doubtful_turn() ? sound_until_ : simulator_.next(); }
   // Of all that has been played. `is_whole`: nothing of it is left, or it is refused. Else records of
   // messages are left out, but for the receives of single messages.
   Episode result(bool is_whole);
@@ -70,8 +70,7 @@ class EpisodePlay {
   Recurrence recurrence_;
   std::uint64_t before_ = 0;  // data packets of its past
   std::string refusal_;       // "": there is none
-  bool is_stuck_ = false;     // an order that matters is not known, at some time after sound_until_
-  TimePs sound_until_ = 0;
+  TimePs sound_until_ = 0;    // an order that is not known has mattered later, if at all
 };
 
 }  // namespace genie::twin

@@ -12,7 +12,6 @@ namespace {
 constexpr std::uint64_t kFirstCredit = 1 << 20;  // words
 // Cost of bringing all hosts to one instant, in words for each rank, and of a word of one rank's state.
 constexpr std::uint64_t kStopWordsPerRank = 256, kRankWordCost = 2;
-constexpr std::uint32_t kLooksFew = 8;     // of a search
 constexpr std::uint32_t kLooksFirst = 16;  // at all, before others are looked at alone
 constexpr std::uint32_t kLooksMax = 64, kGroupLooksFew = 48, kRankLooksMax = 64, kNarrowLooksFirst = 16,
                         kMoreLooksMax = 200;

@@ -267,7 +267,6 @@ void Recurrence::end(Watch& own, Search& search, bool is_found) {
 
 // The rhythm has changed. That it has taken a while to show is a failure of the search.
 void Recurrence::leave(Watch& own, Search& search) {
-  constexpr std::uint32_t kLooksFew = 8;
   if (search.all_looks >= kLooksFew) ++own.failures[static_cast<std::size_t>(search.kind)];
   search = {};
 }

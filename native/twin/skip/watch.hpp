@@ -17,6 +17,7 @@ namespace genie::twin {
 // A period is of packets, within messages that last longer, of rounds of messages, or of loops of rounds.
 enum class PeriodKind : std::uint8_t { kPackets, kRounds, kLoops };
 
+constexpr std::uint32_t kLooksFew = 8;         // of a search, in vain
 constexpr std::uint32_t kOftenMost = 16;       // looks at one state
 constexpr std::uint64_t kIdleFirst = 1 << 19;  // events
 
