@@ -188,6 +188,10 @@ struct Snapshot {
             count(either),       count(left)};
   }
 
+  std::size_t memory_bytes() const {
+    return (words.size() + counters.size() + rare.size() + latest.size()) * sizeof(std::uint64_t) +
+           either.size() * sizeof(Either) + left.size() * sizeof(Left) + starts.size() * sizeof(Start);
+  }
   // The state of some parts. is_in(kind, number): whether a part is one of them.
   template <class IsIn>
   Snapshot of_parts(IsIn is_in) const {

@@ -149,6 +149,7 @@ class QueuePair {
     counters_ += counters;
     requester_.renumber(fn);
   }
+  void add_counters(const QueuePair& earlier) { counters_ += earlier.counters_; }
 
   // Receives have been posted for a peer that may wait for them.
   template <class Sink>

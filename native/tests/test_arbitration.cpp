@@ -213,6 +213,75 @@ void paced_packets_draw_their_turns() {
   CHECK(differs);
 }
 
+// Kept services, of which some come with marks of their own, beside the row of all services.
+struct KnownOrders {
+  static constexpr std::uint32_t kInputs = 9;
+  Meeting meeting{kInputs};
+  std::vector<std::uint32_t> row;  // inputs, by their latest services
+  TimePs now = 0;
+
+  // Earlier services at a few times: of two with one time and one mark the order is known.
+  explicit KnownOrders(std::mt19937_64& random) : row(kInputs) {
+    std::iota(row.begin(), row.end(), 0u);
+    meeting.inputs.keep_services();
+    std::shuffle(row.begin(), row.end(), random);
+    TimePs time = -20;
+    for (std::uint32_t order = 0; order < kInputs; ++order) {
+      time += random() % 3 == 0;
+      meeting.inputs.set_service(row[order], {time, order, 1 + static_cast<std::uint32_t>(random() % 3)});
+    }
+  }
+  // Some inputs are served at one instant.
+  void serve(std::mt19937_64& random) {
+    ++now;
+    std::vector<std::uint32_t> own;
+    for (std::uint32_t input = 0; input < kInputs; ++input) {
+      if (random() % 3 != 0) own.push_back(input);
+    }
+    for (std::uint32_t at = 0; at < own.size(); ++at) {
+      // By ports of their own, so that no order matters.
+      meeting.batch.arrivals[at] = {&meeting.packets[own[at]], nullptr, own[at], own[at]};
+      meeting.batch.keys[at] = static_cast<std::uint64_t>(now) << Meeting::kNumberBits | at;
+    }
+    if (own.size() > 1) meeting.inputs.take_turns(meeting.batch, 0, own.size(), Meeting::kNumberBits, 1);
+    if (own.size() == 1) meeting.inputs.serve_alone(own.front(), now);
+    for (std::size_t at = 0; at < own.size(); ++at) meeting.inputs.serve(own[at]);
+    std::ranges::stable_partition(row,
+                                  [&](std::uint32_t it) { return std::ranges::find(own, it) == own.end(); });
+  }
+  // The number of pairs whose order is known, which must be right.
+  int known(const std::string& where) const {
+    int count = 0;
+    for (std::size_t first = 0; first < row.size(); ++first) {
+      for (std::size_t next = first + 1; next < row.size(); ++next) {
+        const InputOrder::Service &one = meeting.inputs.service_of(row[first]),
+                                  &other = meeting.inputs.service_of(row[next]);
+        if (!one.has_known_order(other)) continue;
+        CHECK_IN(std::pair(one.time, one.order) < std::pair(other.time, other.order), where);
+        ++count;
+      }
+    }
+    return count;
+  }
+};
+
+// An order that is said to be known is right, and stays known.
+void known_orders_are_right() {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    std::mt19937_64 random(seed);
+    KnownOrders own(random);
+    int known = own.known(in_seed(seed));
+    for (int instant = 0; instant < 40; ++instant) {
+      own.serve(random);
+      const int now_known = own.known(in_seed(seed));
+      CHECK_IN(now_known >= known, in_seed(seed));
+      known = now_known;
+    }
+    CHECK_IN(!own.meeting.batch.has_doubtful_turn, in_seed(seed));
+    CHECK_EQUAL_IN(known, 36, in_seed(seed));  // each two have been served apart by then
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -223,5 +292,6 @@ int main() {
   keys_are_sorted();
   inputs_take_turns();
   paced_packets_draw_their_turns();
+  known_orders_are_right();
   return genie::test::check_result("test_arbitration");
 }

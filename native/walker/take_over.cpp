@@ -90,7 +90,8 @@ void Walker::take_over_nodes(const Walker& earlier, std::span<const std::int32_t
   }
   for (const std::int32_t row : earlier.end_order_) {
     const std::int32_t own = rows[index(row)];
-    end_order_.push_back(own);
+    const auto end_of = [&](std::int32_t it) { return records_[index(it)].end; };
+    end_order_.insert(std::ranges::upper_bound(end_order_, end_of(own), {}, end_of), own);
     --unfinished_;
     for (std::int32_t at = table_->successor_start[index(own)]; at < table_->successor_start[index(own) + 1];
          ++at) {

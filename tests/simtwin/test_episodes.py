@@ -383,37 +383,6 @@ def test_a_collective_that_waits_leaves_its_links_to_others() -> None:
     assert episodes.report["played"] < 0.6 * simulator.data_packets
 
 
-@pytest.mark.parametrize(
-    ("kind", "size_factor", "seed"),
-    [("stages", 24, 31000), ("stages", 24, 31006), ("stages", 24, 31036), ("buckets", 24, 31008), ("job", 8, 31039)],
-)
-def test_plays_go_on_from_checkpoints(kind: str, size_factor: int, seed: int) -> None:
-    case = draw_job(seed, size_factor, kind=kind)
-    skipped = play(case, skips=True, checkpoint_packets=512)
-    assert skipped.unusable == ""
-    assert skipped.resumed > 10
-    replay = f"benchmarks/native/skip_bits.py --{kind} --first {seed} --cases 1 --size-factor {size_factor}"
-    difference = first_difference(play(case, skips=False), skipped)
-    assert not difference, f"{difference}: python {replay} --checkpoint-packets 512"
-
-
-def test_a_play_goes_on_from_parts_that_have_become_one() -> None:
-    case = draw_job(31000, 24, kind="stages")
-    skipped = play(case, skips=True, checkpoint_packets=512)
-    assert skipped.unusable == ""
-    assert skipped.joined > 0
-    assert not first_difference(play(case, skips=False), skipped)
-
-
-def test_a_play_that_goes_on_plays_less() -> None:
-    case = draw_job(31000, 24, kind="stages")
-    whole, resumed = (play(case, skips=True, checkpoint_packets=packets) for packets in (1 << 40, 512))
-    assert whole.unusable == resumed.unusable == ""
-    assert whole.resumed == 0
-    assert whole.episodes == resumed.episodes > 0
-    assert resumed.skipped > whole.skipped
-
-
 @pytest.mark.parametrize("members", [(2, 3, 0, 1), (2, 5, 3), (7, 6, 5, 4, 3, 2, 1, 0)], ids=str)
 def test_members_of_a_group_are_in_any_order(members: tuple[int, ...]) -> None:
     graphs: dict[int, RankGraph] = {}

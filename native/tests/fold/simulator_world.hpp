@@ -104,8 +104,11 @@ inline StepTemplate ring() {
 
 class World {
  public:
+  // kTaken: with numbers of its own.
+  enum class State : std::uint8_t { kNew, kTaken, kRestored };
+  explicit World(const Case& each) : World(each, State::kNew, nullptr) {}
   // `from`: of another world of the case, from whose state this one goes on.
-  explicit World(const Case& each, const twin::Checkpoint* from = nullptr) : network_(network_of(each)) {
+  World(const Case& each, State state, const twin::Checkpoint* from) : network_(network_of(each)) {
     shared_.templates.push_back(ring());
     shared_.block_sizes.assign(kHosts, each.size_bytes);
     shared_.group_start = {0, kHosts};
@@ -129,8 +132,9 @@ class World {
     if (from != nullptr) simulator_->share_config(from->hosts.queue_pairs.config);
     simulator_->connect();
     if (each.is_episode) simulator_->links().keep_services();
-    if (from != nullptr) simulator_->take_over(*from, same_numbers(*from), true);
-    simulator_->begin(from != nullptr ? from->now : 0);
+    if (state == State::kRestored) simulator_->restore(*from);
+    if (state == State::kTaken) simulator_->take_over(*from, same_numbers(*from), true);
+    if (state != State::kRestored) simulator_->begin(from != nullptr ? from->now : 0);
   }
   World(const World&) = delete;
   World& operator=(const World&) = delete;

@@ -29,13 +29,13 @@ void compare(World& own, World& other, const std::string& name) {
   CHECK_IN(one.horizon == two.horizon, name);
 }
 
-void check(const Case& each) {
+void check(const Case& each, World::State state, const std::string& how) {
   World whole(each);
   for (int number = 0; number < kCheckpoints; ++number) {
-    const std::string name = each.name + ", checkpoint " + std::to_string(number);
+    const std::string name = each.name + how + ", checkpoint " + std::to_string(number);
     whole.play(kFirst + number * kApart);
     const twin::Checkpoint at = whole.simulator().checkpoint(whole.now());
-    World resumed(each, &at);
+    World resumed(each, state, &at);
     resumed.play(whole.now());
     compare(whole, resumed, name);
     World beside(each);
@@ -70,7 +70,8 @@ int main() {
            Case{.name = "shared buffers", .shares_buffers = true, .is_episode = true},
            Case{.name = "DCQCN", .marks = true, .control = congestion::Control::kDcqcn, .is_episode = true},
        }) {
-    check(each);
+    check(each, World::State::kTaken, " taken over");
+    check(each, World::State::kRestored, " restored");
   }
   return test::check_result("test_checkpoint");
 }

@@ -8,14 +8,13 @@
 namespace genie::twin {
 namespace {
 
-constexpr std::size_t kCheckpointsMost = 3;    // of a play
-constexpr std::uint64_t kRanksEach = 1 << 12;  // more of them play further at once
-constexpr std::uint64_t kLeastShare = 4;       // of the packets between two: before the first
+constexpr std::size_t kCheckpointsMost = 3;  // of a play
+constexpr std::uint64_t kLeastShare = 4;     // of the packets between two: before the first
 
 }  // namespace
 
 std::size_t Episodes::memory_of(const Component::Checkpoint& checkpoint) {
-  return checkpoint.play->state.memory_bytes();
+  return checkpoint.play->memory_bytes();
 }
 
 // Of all other components.
@@ -63,8 +62,7 @@ Episode Episodes::play_on(Component& component, TimePs now) {
   constexpr TimePs kLeastWindows = 64;
   constexpr std::size_t kStoppedMost = 256;  // simulators of plays that are kept
   Component::Play& own = *component.play;
-  const std::uint64_t each =
-      checkpoint_packets_ * std::max<std::uint64_t>(component.place->ranks.size() / kRanksEach, 1);
+  const std::uint64_t each = checkpoint_packets_;
   if (own.play.played() - own.kept >= each) keep_checkpoint(component, own.play.next_instant());
   const TimePs least = now - component.first + kLeastWindows * simulator_->window_ps();
   const bool may_stop = partly_known_.size() < kStoppedMost;

@@ -77,49 +77,51 @@ InputOrder::Service Episodes::service_after(const Component& component, std::siz
   return {time, is_first ? link : entry->service.order, known->second};
 }
 
-// The services before the component, by its own numbers. Those before its first start count by their order.
-void Episodes::take_services(Component& component) {
+// The services before a component, by the numbers of its part. Those before its first start count by their
+// order. `numbers`: of the component, whose own services do not count. Leaves the entries that do.
+InputServices Episodes::services_before(std::vector<Component::Entry>& entries,
+                                        const std::vector<std::uint64_t>& numbers, TimePs first,
+                                        const NetworkPart& part) const {
   using Entry = Component::Entry;
-  const NetworkPart& part = component.place->part;
-  std::ranges::sort(component.entries, {},
-                    [](const Entry& it) { return std::pair(it.link, it.service.time); });
+  std::ranges::sort(entries, {}, [](const Entry& it) { return std::pair(it.link, it.service.time); });
   std::size_t kept = 0;
-  for (std::size_t at = 0; at < component.entries.size(); ++at) {
-    Entry own = component.entries[at];
-    const bool is_again = kept > 0 && component.entries[kept - 1].link == own.link;
-    const TimePs before = is_again ? component.entries[kept - 1].service.time : InputOrder::kLongAgo;
-    const bool is_own = std::ranges::find(component.numbers, own.from) != component.numbers.end();
-    if (is_again && (is_own || own.service.time < component.first || own.service.time == before)) continue;
+  for (std::size_t at = 0; at < entries.size(); ++at) {
+    Entry own = entries[at];
+    const bool is_again = kept > 0 && entries[kept - 1].link == own.link;
+    const TimePs before = is_again ? entries[kept - 1].service.time : InputOrder::kLongAgo;
+    const bool is_own = std::ranges::find(numbers, own.from) != numbers.end();
+    if (is_again && (is_own || own.service.time < first || own.service.time == before)) continue;
     own.is_later = is_again;
-    component.entries[kept++] = own;
+    entries[kept++] = own;
   }
-  component.entries.resize(kept);
-  std::ranges::sort(component.entries, {}, [&](const Entry& it) {
+  entries.resize(kept);
+  std::ranges::sort(entries, {}, [&](const Entry& it) {
     return std::tuple(simulator_->links().target_of(it.link), it.service.time, it.service.mark,
                       it.service.order, it.link);
   });
-  services_.clear();
-  TimePs place = -static_cast<TimePs>(component.entries.size()) - 1;
+  InputServices services;
+  TimePs place = -static_cast<TimePs>(entries.size()) - 1;
   std::uint32_t mark = 0;
   const auto target_of = [&](const Entry& own) { return simulator_->links().target_of(own.link); };
-  for (auto own = component.entries.begin(); own != component.entries.end();) {
+  for (auto own = entries.begin(); own != entries.end();) {
     // Of those together the order is known within a mark. One mark before the episode is as good as times.
-    const auto end = std::find_if(own, component.entries.end(), [&](const Entry& it) {
+    const auto end = std::find_if(own, entries.end(), [&](const Entry& it) {
       return target_of(it) != target_of(*own) || it.service.time != own->service.time;
     });
-    const bool is_before = own->service.time < component.first;
+    const bool is_before = own->service.time < first;
     const bool is_in_order = is_before && (own->service.time == InputOrder::kLongAgo ||
                                            own->service.mark == std::prev(end)->service.mark);
     if (is_before && !is_in_order) ++place;
     for (auto before = own; own != end; before = own++) {
       if (before == own || before->service.mark != own->service.mark) ++mark;
       if (is_in_order) ++place;
-      services_.push_back({.link = part.link(own->link),
-                           .time = is_before ? place : own->service.time - component.first,
-                           .mark = is_in_order ? 0 : mark,
-                           .is_later = own->is_later});
+      services.push_back({.link = part.link(own->link),
+                          .time = is_before ? place : own->service.time - first,
+                          .mark = is_in_order ? 0 : mark,
+                          .is_later = own->is_later});
     }
   }
+  return services;
 }
 
 void Episodes::forget_unused() {
@@ -248,7 +250,7 @@ std::string Episodes::play(Component& component, TimePs now) {
   if (const auto tags = tags_of(component); std::ranges::adjacent_find(tags) != tags.end())
     return "two collectives that come together have one tag";  // after 2^23 others
   const std::vector<Act*> acts = in_order(component);
-  take_services(component);
+  services_ = services_before(component.entries, component.numbers, component.first, component.place->part);
   component.episode = &episode_of(component, acts, now);
   return take_forecast(component, now);
 }

@@ -1,6 +1,7 @@
 // Plays of components that something has joined: they go on from checkpoints of the plays before.
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "core/index.hpp"
+#include "twin/episodes/episode_parts.hpp"
 #include "twin/episodes/episodes.hpp"
 
 namespace genie::twin {
@@ -23,67 +25,7 @@ bool has_all(const NetworkPart& part, const NetworkPart& other) {
          has_all(part.links, other.links);
 }
 
-// By rank: from its first start to its last end; kNever: something has not ended.
-using Spans = std::map<std::int32_t, std::pair<TimePs, TimePs>>;
-
-void add_span(Spans& spans, std::int32_t rank, TimePs start, TimePs end) {
-  const auto [known, is_new] = spans.try_emplace(rank, start, end);
-  if (is_new) return;
-  known->second.first = std::min(known->second.first, start);
-  known->second.second = std::max(known->second.second, end);
-}
-
-enum class Order : std::uint8_t { kApart, kBefore, kAfter, kTogether };
-
-// Of one part before another, by the ranks that both have.
-Order order_of(const Spans& one, const Spans& other) {
-  bool is_before = true, is_after = true, is_apart = true;
-  for (const auto& [rank, own] : one) {
-    const auto found = other.find(rank);
-    if (found == other.end()) continue;
-    is_apart = false;
-    is_before &= own.second <= found->second.first;
-    is_after &= found->second.second <= own.first;
-  }
-  if (is_apart) return Order::kApart;
-  return is_before ? Order::kBefore : is_after ? Order::kAfter : Order::kTogether;
-}
-
 }  // namespace
-
-// Of a component, by the time from which a play goes on.
-struct Episodes::Part {
-  Component::Checkpoint checkpoint = {};
-  const Component::Source* source = nullptr;  // that it is played alone from; nullptr: it has the checkpoint
-  std::vector<Row> rows = {};                 // that have begun
-  Spans spans = {};
-  std::map<const EpisodePlace*, TimePs> first_uses = {};
-  TimePs first = kNever;
-
-  void note_rows(TimePs zero, TimePs until) {
-    for (const Row& row : rows) {
-      const TimePs start = row.start() - zero;
-      const TimePs end = row.own().end == kNever ? kNever : row.own().end - zero;
-      add_span(spans, row.rank(), start, end < until ? end : kNever);
-      const auto [known, is_new] = first_uses.try_emplace(row.act->place, start);
-      if (!is_new) known->second = std::min(known->second, start);
-      first = std::min(first, start);
-    }
-  }
-  TimePs first_use(std::uint32_t cable) const {
-    TimePs found = kNever;
-    for (const auto& [place, start] : first_uses) {
-      if (std::ranges::binary_search(place->cables, cable)) found = std::min(found, start);
-    }
-    return found;
-  }
-  // `link`: of the whole network.
-  bool uses(std::uint32_t link) const {
-    const NetworkPart& part = checkpoint.place->part;
-    return std::ranges::binary_search(part.links, link) &&
-           checkpoint.play->state.links.is_used(part.link(link));
-  }
-};
 
 // A message begins with its sender.
 bool Episodes::Component::Source::has(const Act& act, const Act::Member& member) const {
@@ -93,10 +35,13 @@ bool Episodes::Component::Source::has(const Act& act, const Act::Member& member)
   return sequence <= until && !member.is_expected && std::ranges::binary_search(tags, act.tag);
 }
 
-// The acts of the component so far, where its parts are not known.
+// The component so far, where it is not of several parts.
 void Episodes::keep_source(Component& component) {
-  if (!component.sources.empty()) return;
-  component.sources.push_back({.tags = tags_of(component), .until = latest_sequence_, .checkpoints = {}});
+  if (component.sources.empty())
+    component.sources.push_back({.tags = tags_of(component), .until = latest_sequence_, .checkpoints = {}});
+  if (component.sources.size() > 1) return;
+  component.sources.front().numbers = component.numbers;
+  component.sources.front().entries = component.entries;
 }
 
 // Ascending.
@@ -122,14 +67,30 @@ std::vector<EpisodePlay::Past> Episodes::past_of(const Component& component, con
   for (const Kept& own : candidates) {
     std::vector<Part> parts = parts_at(component, rows, *own.checkpoint, *own.source);
     if (parts.empty()) continue;
+    std::optional<Component::Checkpoint> found = whole(*own.checkpoint);
+    if (!found) continue;
+    std::ranges::find(parts, nullptr, &Part::source)->checkpoint = *std::move(found);
     if (!play_parts(component, parts)) return {};
     if (begins_something(parts, rows)) continue;
     std::vector<EpisodePlay::Past> past;
-    for (const Part& part : parts)
+    for (const Part& part : parts) {
       past.push_back({part.checkpoint.play, renumbering(part.checkpoint, rows, *component.place)});
+      for (const std::int32_t rank : part.checkpoint.place->ranks)
+        past.back().to.is_earlier.push_back(part.earlier_ranks.contains(rank));
+    }
     return past;
   }
   return {};
+}
+
+// The groups that are ahead in a checkpoint come back in a play of their own.
+std::optional<Episodes::Component::Checkpoint> Episodes::whole(const Component::Checkpoint& checkpoint) {
+  if (checkpoint.play->recurrence.ahead.groups.empty()) return checkpoint;
+  EpisodePlay play(places_.network_of(checkpoint.place->alike), *checkpoint.play);
+  SharedCheckpoint found = play.whole_checkpoint(checkpoint.play->now());
+  report_.played += play.played();
+  if (found == nullptr) return std::nullopt;
+  return Component::Checkpoint{std::move(found), checkpoint.place, checkpoint.first};
 }
 
 // A row begins at the end of one that is over in a part, and has not begun in any.
@@ -157,8 +118,8 @@ bool Episodes::begins_something(const std::vector<Part>& parts, const std::vecto
   });
 }
 
-// The part that has a checkpoint, and all others that have begun by then. They are in the order in which they
-// use hosts that they have in common. Empty: the checkpoint is not valid, or there is no such order.
+// The part that has a checkpoint, and all others that have begun by then. Empty: the checkpoint is not valid,
+// or two have a host at the same time.
 std::vector<Episodes::Part> Episodes::parts_at(const Component& component, const std::vector<Row>& rows,
                                                const Component::Checkpoint& checkpoint,
                                                const Component::Source& source) {
@@ -188,22 +149,6 @@ std::vector<Episodes::Part> Episodes::parts_at(const Component& component, const
   return parts_in_order(std::move(own), std::move(others));
 }
 
-// First those that come before the part with the checkpoint, which has been played after them. Empty: of two
-// parts the later would come first, or they have a host at the same time.
-std::vector<Episodes::Part> Episodes::parts_in_order(Part own, std::vector<Part> others) {
-  std::ranges::stable_sort(others, {}, &Part::first);
-  const auto rest = std::ranges::stable_partition(
-      others, [&](const Part& it) { return order_of(own.spans, it.spans) == Order::kAfter; });
-  others.insert(rest.begin(), std::move(own));
-  for (std::size_t at = 0; at < others.size(); ++at) {
-    for (std::size_t later = at + 1; later < others.size(); ++later) {
-      const Order order = order_of(others[at].spans, others[later].spans);
-      if (order != Order::kApart && order != Order::kBefore) return {};
-    }
-  }
-  return others;
-}
-
 // Something has begun in it whose start is not yet known.
 bool Episodes::expects_begun(const Component::Checkpoint& checkpoint, const std::vector<Row>& rows) {
   std::unordered_set<std::uint64_t> unknown;
@@ -220,57 +165,39 @@ bool Episodes::expects_begun(const Component::Checkpoint& checkpoint, const std:
   return false;
 }
 
-// Plays the parts that have no checkpoint, each alone. False where one cannot be, or where a part has not
-// left a link to a later one.
+// Plays the parts that have no checkpoint, each alone. False where one cannot be, or where two have used a
+// link at one time.
 bool Episodes::play_parts(const Component& component, std::vector<Part>& parts) {
   const auto known = std::ranges::find(parts, nullptr, &Part::source);
   const TimePs until = known->checkpoint.play->now();
   for (std::size_t at = 0; at < parts.size(); ++at) {
     if (parts[at].source == nullptr) continue;
-    std::vector<Component::Checkpoint> before;
-    for (std::size_t other = 0; other < parts.size(); ++other) {
-      if (parts[other].checkpoint.play != nullptr &&
-          order_of(parts[other].spans, parts[at].spans) == Order::kBefore)
-        before.push_back(parts[other].checkpoint);
+    std::vector<const Part*> others;
+    for (const Part& other : parts) {
+      if (other.checkpoint.play != nullptr &&
+          have_ranks_in_common(other.uses_of_ranks, parts[at].uses_of_ranks))
+        others.push_back(&other);
     }
-    std::optional<Component::Checkpoint> alone =
-        play_alone(component, *parts[at].source, parts[at].rows, before, until);
+    std::optional<Component::Checkpoint> alone = play_alone(component, parts[at], others, until);
     if (!alone) return false;
     parts[at].checkpoint = *std::move(alone);
   }
   for (std::size_t at = 0; at < parts.size(); ++at) {
-    for (std::size_t later = at + 1; later < parts.size(); ++later) {
-      if (!leaves_links_to(parts[at], parts[later])) return false;
+    for (std::size_t other = at + 1; other < parts.size(); ++other) {
+      if (!take_turns(parts[at], parts[other], component.first)) return false;
     }
-  }
-  return true;
-}
-
-// The earlier part has left each link that both have used before the later could come. At a host both have
-// begun something: order_of goes by ranks.
-bool Episodes::leaves_links_to(const Part& earlier, const Part& later) const {
-  const EpisodePlace& place = *earlier.checkpoint.place;
-  const bool is_before = order_of(earlier.spans, later.spans) == Order::kBefore;
-  for (std::uint32_t link = 0; link < place.part.links.size(); ++link) {
-    const std::uint32_t whole = place.part.links[link];
-    if (!earlier.uses(whole) || !later.uses(whole)) continue;
-    if (!is_before) return false;
-    for (const std::int32_t node : {network_->link_source[whole], network_->link_target[whole]}) {
-      if (node >= network_->hosts) continue;
-      const std::int32_t rank = rank_of_host_[index(node)];
-      if (!earlier.spans.contains(rank) || !later.spans.contains(rank)) return false;
-    }
-    const Port& port = earlier.checkpoint.play->state.links.ports[link];
-    if (port.flying != 0 || port.waiting != 0 || port.free + port.delay > later.first_use(whole / 2))
-      return false;
   }
   return true;
 }
 
 // One of the parts that a component has been made of, until a time by which nothing else has met it.
-std::optional<Episodes::Component::Checkpoint> Episodes::play_alone(
-    const Component& component, const Component::Source& source, std::vector<Row> rows,
-    const std::vector<Component::Checkpoint>& before, TimePs until) {
+// `others`: with hosts in common.
+std::optional<Episodes::Component::Checkpoint> Episodes::play_alone(const Component& component,
+                                                                    const Part& part,
+                                                                    const std::vector<const Part*>& others,
+                                                                    TimePs until) {
+  const Component::Source& source = *part.source;
+  std::vector<Row> rows = part.rows;
   std::vector<std::uint32_t> numbers;
   for (const Row& row : rows) numbers.push_back(row.act->place->number);
   for (const Component::Checkpoint& own : source.checkpoints) numbers.push_back(own.place->number);
@@ -288,31 +215,39 @@ std::optional<Episodes::Component::Checkpoint> Episodes::play_alone(
     row.after = followed == own_rows.end() ? -1 : followed->second;
     row.row = own_rows.at({row.rank(), row.row});
   }
-  InputServices services;
-  for (const InputService& own : services_) {
-    const std::uint32_t link = component.place->part.links[own.link];
-    if (!std::ranges::binary_search(place.part.links, link)) continue;
-    services.push_back(own);
-    services.back().link = place.part.link(link);
+  const UsesOfCables uses = part.uses_of_cables(component.first, until);
+  std::vector<EpisodePlay::Past> services_of;
+  std::unordered_map<std::uint32_t, TimePs> served;  // by those, when
+  for (const Part* other : others) {
+    Renumbering to;
+    for (const std::uint32_t link : other->checkpoint.place->part.links) {
+      const bool is_before =
+          std::ranges::binary_search(place.part.links, link) && other->uses_before(link, uses);
+      to.links.push_back(is_before ? place.part.link(link) : Renumbering::kNone);
+      if (!is_before) continue;
+      TimePs& latest = served.try_emplace(link, InputOrder::kLongAgo).first->second;
+      latest = std::max(latest, other->served_at(link));
+    }
+    services_of.push_back({other->checkpoint.play, std::move(to)});
   }
+  std::vector<Component::Entry> entries;
+  std::ranges::copy_if(source.entries, std::back_inserter(entries), [&](const Component::Entry& it) {
+    if (!std::ranges::binary_search(place.part.links, it.link)) return false;
+    const auto known = served.find(it.link);
+    return known == served.end() || it.service.time - component.first > known->second;
+  });
+  const InputServices services = services_before(entries, source.numbers, component.first, place.part);
   std::vector<EpisodePlay::Past> past;
   for (auto own = source.checkpoints.rbegin(); own != source.checkpoints.rend() && past.empty(); ++own) {
-    if (own->play->now() <= until && fits(*own, rows, component.first))
-      past.push_back({own->play, renumbering(*own, rows, place)});
-  }
-  std::vector<EpisodePlay::Past> services_of;
-  for (const Component::Checkpoint& own : before) {
-    Renumbering to;
-    for (const std::uint32_t link : own.place->part.links)
-      to.links.push_back(std::ranges::binary_search(place.part.links, link) ? place.part.link(link)
-                                                                            : Renumbering::kNone);
-    services_of.push_back({own.play, std::move(to)});
+    if (own->play->now() > until || !fits(*own, rows, component.first)) continue;
+    if (const std::optional<Component::Checkpoint> found = whole(*own))
+      past.push_back({found->play, renumbering(*found, rows, place)});
   }
   EpisodePlay play(places_.network_of(place.alike), config_, plan_of(place, component.first, rows), services,
                    past, services_of);
   play.run(EpisodePlay::kAll, until);
   report_.played += play.played();
-  SharedCheckpoint found = play.checkpoint(until);
+  SharedCheckpoint found = play.whole_checkpoint(until);
   if (found == nullptr) return std::nullopt;
   return Component::Checkpoint{std::move(found), &place, component.first};
 }

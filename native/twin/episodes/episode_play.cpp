@@ -55,8 +55,9 @@ bool is_at_rest(roce::QueuePair& own, const roce::QueuePairConfig& config, TimeP
 
 bool all_at_rest(Simulator& simulator, const roce::QueuePairConfig& config) {
   QueuePairs& queue_pairs = simulator.hosts().queue_pairs();
+  const TimePs now = simulator.now();
   for (std::uint32_t id = 0; id < queue_pairs.size(); ++id) {
-    if (!is_at_rest(queue_pairs[id].queue_pair, config, simulator.now())) return false;
+    if (!is_at_rest(queue_pairs[id].queue_pair, config, now)) return false;
   }
   return true;
 }
@@ -102,9 +103,10 @@ std::vector<TimePs> cable_rests_of(const Network& part, Simulator& simulator,
     rests[link / 2] = std::max(rests[link / 2], links.free_at(link) + part.link_delay_ps[link] + latency + 1);
     if (!links.is_empty(link)) rests[link / 2] = kNever;
   }
+  const TimePs now = simulator.now();
   for (std::uint32_t id = 0; id < queue_pairs.size() && !is_whole; ++id) {
     roce::QueuePair& own = queue_pairs[id].queue_pair;
-    if (!own.is_used() || is_at_rest(own, config, simulator.now())) continue;
+    if (!own.is_used() || is_at_rest(own, config, now)) continue;
     for (const std::uint32_t route : queue_pairs.routes_of(id)) {
       for (const std::uint32_t link : links.path_from(route)) rests[link / 2] = kNever;
     }
@@ -148,9 +150,34 @@ EpisodePlay::EpisodePlay(const Network& part, std::shared_ptr<const roce::QueueP
   before_ = simulator_.data_packets();
 }
 
+EpisodePlay::EpisodePlay(const Network& part, const EpisodeCheckpoint& from)
+    : part_(part),
+      config_(from.state.hosts.queue_pairs.config),
+      plan_(from.plan),
+      simulator_(part, *config_, plan_->shared, plans_of(*plan_), plan_->hosts, kSeed),
+      recurrence_(simulator_, true) {
+  simulator_.share_config(config_);
+  simulator_.connect();
+  simulator_.links().keep_services();
+  simulator_.restore(from.state);
+  recurrence_.restore(from.recurrence);
+  before_ = simulator_.data_packets();
+}
+
 std::string EpisodePlay::refusal() {
   if (refusal_.empty()) refusal_ = refusal_of(simulator_);
   return refusal_;
+}
+
+// As of a short while ago: a look at all links takes time.
+bool EpisodePlay::was_refused() {
+  constexpr std::uint64_t kEventsEachLink = 64;
+  const std::uint64_t events = simulator_.events();
+  if (events - looked_at_ >= kEventsEachLink * simulator_.links().links()) {
+    looked_at_ = events;
+    refusal();
+  }
+  return !refusal_.empty();
 }
 
 bool EpisodePlay::run(std::uint64_t packets, TimePs until) {
@@ -160,7 +187,7 @@ bool EpisodePlay::run(std::uint64_t packets, TimePs until) {
       std::clamp(std::min(packets, kEventsMost) * kEachPacket, kEventsLeast, kEventsMost);
   if (simulator_.links().has_doubtful_turn() && refusal_.empty())
     refusal_ = "packets of several ports come together for one";
-  for (const std::uint64_t from = played(); refusal().empty() && played() - from < packets;) {
+  for (const std::uint64_t from = played(); !was_refused() && played() - from < packets;) {
     sound_until_ = simulator_.next();
     const bool more = recurrence_.run(events, until);
     if (simulator_.links().has_doubtful_turn()) return refusal().empty();
@@ -170,9 +197,18 @@ bool EpisodePlay::run(std::uint64_t packets, TimePs until) {
 }
 
 SharedCheckpoint EpisodePlay::checkpoint(TimePs at) {
-  const auto is_sound = [&] { return !simulator_.links().has_doubtful_turn() && refusal().empty(); };
-  if (!is_sound() || !recurrence_.bring_all_to(at) || !is_sound()) return nullptr;
-  return std::make_shared<const EpisodeCheckpoint>(EpisodeCheckpoint{simulator_.checkpoint(at), plan_});
+  return is_sound() && recurrence_.come_to(at) ? take_checkpoint(at) : nullptr;
+}
+
+SharedCheckpoint EpisodePlay::whole_checkpoint(TimePs at) {
+  return is_sound() && recurrence_.bring_all_to(at) ? take_checkpoint(at) : nullptr;
+}
+
+// It has come to `at`.
+SharedCheckpoint EpisodePlay::take_checkpoint(TimePs at) {
+  if (!is_sound()) return nullptr;
+  return std::make_shared<const EpisodeCheckpoint>(
+      EpisodeCheckpoint{simulator_.checkpoint(at), plan_, recurrence_.kept()});
 }
 
 Episode EpisodePlay::result(bool is_whole) {

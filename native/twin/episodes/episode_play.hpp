@@ -12,15 +12,17 @@
 
 namespace genie::twin {
 
-// A play at an instant. Its walkers refer to the plan.
+// A play at an instant. Its walkers refer to the plan. Groups that are ahead have not come to that instant.
 struct EpisodeCheckpoint {
   Checkpoint state;
   std::shared_ptr<const EpisodePlan> plan;
+  Recurrence::Kept recurrence;
 
   TimePs now() const { return state.now; }
   bool has_begun(std::size_t rank, std::size_t row) const {
     return state.hosts.ranks.walkers()[rank].has_begun(static_cast<std::int32_t>(row));
   }
+  std::size_t memory_bytes() const { return state.memory_bytes() + recurrence.memory_bytes(); }
 };
 using SharedCheckpoint = std::shared_ptr<const EpisodeCheckpoint>;
 
@@ -35,12 +37,14 @@ class EpisodePlay {
 
   // `config`: one for all plays, with the network's pacing. `services`: before it, by time. An episode whose
   // results depend on an order that is not known is refused. `past`: what it goes on from, all at one time.
-  // Of two that use a host or a link the earlier comes first, and has left it. Without any it begins.
+  // Of two that use a host one says that it is earlier there. Without any it begins.
   // `services_of`: others that have used links before it, of which the latest services alone count. They
   // renumber links, with kNone for those that are not here.
   EpisodePlay(const Network& part, std::shared_ptr<const roce::QueuePairConfig> config,
               std::shared_ptr<const EpisodePlan> plan, const InputServices& services,
               const std::vector<Past>& past = {}, const std::vector<Past>& services_of = {});
+  // The play that a checkpoint is of, from there on. `part`: its network.
+  EpisodePlay(const Network& part, const EpisodeCheckpoint& from);
   EpisodePlay(const EpisodePlay&) = delete;
   EpisodePlay& operator=(const EpisodePlay&) = delete;
 
@@ -50,8 +54,10 @@ class EpisodePlay {
   bool run(std::uint64_t packets, TimePs until = kNever);
   // The earliest time of a checkpoint.
   TimePs next_instant() { return recurrence_.next_instant(); }
-  // All come to `at`; nullptr where they do not, or where it cannot stand for others.
+  // At `at`; nullptr where it does not come to it, or cannot stand for others. Groups may be ahead.
   SharedCheckpoint checkpoint(TimePs at);
+  // The same, but no group is ahead: others may go on from it.
+  SharedCheckpoint whole_checkpoint(TimePs at);
   // Data packets that have been played here, one by one.
   std::uint64_t played() const { return simulator_.data_packets() - before_ - recurrence_.report().packets; }
   // Until here all is known. A run that has stopped for its packets goes on from here.
@@ -61,16 +67,20 @@ class EpisodePlay {
   Episode result(bool is_whole);
 
  private:
+  bool is_sound() { return !simulator_.links().has_doubtful_turn() && refusal().empty(); }
+  SharedCheckpoint take_checkpoint(TimePs at);
   std::string refusal();
+  bool was_refused();
 
   const Network& part_;
   std::shared_ptr<const roce::QueuePairConfig> config_;
   std::shared_ptr<const EpisodePlan> plan_;
   Simulator simulator_;
   Recurrence recurrence_;
-  std::uint64_t before_ = 0;  // data packets of its past
-  std::string refusal_;       // "": there is none
-  TimePs sound_until_ = 0;    // an order that is not known has mattered later, if at all
+  std::uint64_t before_ = 0;     // data packets of its past
+  std::string refusal_;          // "": there is none
+  std::uint64_t looked_at_ = 0;  // after so many events, whether it can stand for others
+  TimePs sound_until_ = 0;       // an order that is not known has mattered later, if at all
 };
 
 }  // namespace genie::twin

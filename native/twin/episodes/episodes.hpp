@@ -125,6 +125,9 @@ class Episodes final : public Simulator::Listener {
       std::vector<std::uint32_t> tags;      // of its acts, ascending
       std::uint64_t until = 0;              // starts in it, by their sequence
       std::vector<Checkpoint> checkpoints;  // by time
+      // Of the component that it was, from when something joins it.
+      std::vector<std::uint64_t> numbers = {};
+      std::vector<Entry> entries = {};
 
       bool has(const Act& act, const Act::Member& member) const;
     };
@@ -256,7 +259,9 @@ class Episodes final : public Simulator::Listener {
   // The latest service of a link whose cable was claimed so.
   Component::Entry latest_of(std::uint32_t link, const Claim& claim);
   InputOrder::Service service_after(const Component& component, std::size_t at);
-  void take_services(Component& component);
+  InputServices services_before(std::vector<Component::Entry>& entries,
+                                const std::vector<std::uint64_t>& numbers, TimePs first,
+                                const NetworkPart& part) const;
   void forget_unused();
   Episode& episode_of(Component& component, const std::vector<Act*>& acts, TimePs now);
   std::span<const std::int32_t> members_of(const Act& act) const;
@@ -274,6 +279,7 @@ class Episodes final : public Simulator::Listener {
   bool is_known(const Component& component, const Episode& episode, TimePs now) const;
   void replace(Episode& known, Episode next);
   std::uint64_t packets_of_stopped() const;
+  std::optional<Component::Checkpoint> whole(const Component::Checkpoint& checkpoint);
   std::vector<EpisodePlay::Past> past_of(const Component& component, const std::vector<Row>& rows);
   static std::size_t memory_of(const Component::Checkpoint& checkpoint);
   std::size_t checkpoint_bytes(const Component& left_out) const;
@@ -284,11 +290,10 @@ class Episodes final : public Simulator::Listener {
   static bool begins_something(const std::vector<Part>& parts, const std::vector<Row>& rows);
   static bool expects_begun(const Component::Checkpoint& checkpoint, const std::vector<Row>& rows);
   bool play_parts(const Component& component, std::vector<Part>& parts);
-  bool leaves_links_to(const Part& earlier, const Part& later) const;
-  std::optional<Component::Checkpoint> play_alone(const Component& component, const Component::Source& source,
-                                                  std::vector<Row> rows,
-                                                  const std::vector<Component::Checkpoint>& before,
-                                                  TimePs until);
+  static bool have_equal_ends(const Part& one, const Part& other);
+  bool take_turns(const Part& one, const Part& other, TimePs zero) const;
+  std::optional<Component::Checkpoint> play_alone(const Component& component, const Part& part,
+                                                  const std::vector<const Part*>& others, TimePs until);
   static bool fits(const Component::Checkpoint& checkpoint, const std::vector<Row>& rows, TimePs first);
   static Renumbering renumbering(const Component::Checkpoint& checkpoint, const std::vector<Row>& rows,
                                  const EpisodePlace& place);

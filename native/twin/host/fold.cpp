@@ -3,11 +3,8 @@
 
 namespace genie::twin {
 
-bool Hosts::can_fold() const {
-  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
-    if (!queue_pairs_[id].queue_pair.can_fold()) return false;
-  }
-  return true;
+bool Hosts::can_fold(const Scope& scope) const {
+  return all_queue_pairs(scope, [&](std::uint32_t id) { return queue_pairs_[id].queue_pair.can_fold(); });
 }
 
 // Ranks come first: handles are relative to their progress.
@@ -18,11 +15,11 @@ void Hosts::fold(Fold& fold, PacketBases& bases, const Scope& scope) {
     ranks_.fold(fold, static_cast<std::int32_t>(rank));
   }
   bases.resize(queue_pairs_.size());
-  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
-    if (scope.ranks[index(queue_pairs_[id].rank)] == 0) continue;
+  all_queue_pairs(scope, [&](std::uint32_t id) {
     fold.part(Fold::Part::kQueuePair, id);
     fold_queue_pair(fold, id, bases);
-  }
+    return true;
+  });
   fold.set_handles(nullptr);
   for (std::uint32_t number = 0; number < nics_.size(); ++number) {
     if (scope.links[nics_[number].link()] == 0) continue;
@@ -34,8 +31,8 @@ void Hosts::fold(Fold& fold, PacketBases& bases, const Scope& scope) {
 bool Hosts::is_quiet(std::uint32_t id, const Scope& scope) const {
   const roce::QueuePair& own = queue_pairs_[id].queue_pair;
   if (own.has_data() || own.has_control()) return false;
-  return std::ranges::all_of(queue_pairs_.routes_of(id), [&](std::uint32_t route) {
-    return std::ranges::all_of(links_.path_from(route), [&](std::uint32_t link) {
+  return queue_pairs_.all_routes(id, [&](std::uint32_t route) {
+    return links_.all_on_path(route, [&](std::uint32_t link) {
       return scope.links[link] != 0 || !links_.has_packets_of(link, id, queue_pairs_[id].peer);
     });
   });

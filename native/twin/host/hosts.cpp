@@ -58,13 +58,22 @@ std::size_t Hosts::State::memory_bytes() const {
 }
 
 void Hosts::take_over(const State& earlier, const Renumbering& to) {
+  const std::vector<std::uint8_t> latest = queue_pairs_.latest_of(earlier.queue_pairs, to);
+  std::vector<std::uint8_t> is_latest(earlier.nics.size(), 0), is_taken(nics_.size(), 0);
+  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
+    const HostQueuePair& own = queue_pairs_[id];
+    is_taken[own.nic] |= own.queue_pair.is_used() || queue_pairs_[own.peer].queue_pair.is_used();
+  }
+  for (std::uint32_t id = 0; id < latest.size(); ++id) {
+    const HostQueuePair& own = earlier.queue_pairs.queue_pairs[id];
+    if (!earlier.queue_pairs.is_used(id)) continue;
+    const std::uint32_t nic = nics_.find(to.links[earlier.nics[own.nic].link()]);
+    is_latest[own.nic] |= to.is_latest(own.rank) || is_taken[nic] == 0;
+  }
   ranks_.take_over(earlier.ranks, to);
-  queue_pairs_.take_over(earlier.queue_pairs, to);
-  std::vector<std::uint8_t> is_used(earlier.nics.size(), 0);
-  for (std::uint32_t id = 0; id < earlier.timer_times.size(); ++id)
-    is_used[earlier.queue_pairs.queue_pairs[id].nic] |= earlier.queue_pairs.is_used(id);
+  queue_pairs_.take_over(earlier.queue_pairs, to, latest);
   for (std::uint32_t nic = 0; nic < earlier.nics.size(); ++nic) {
-    if (is_used[nic] == 0) continue;
+    if (is_latest[nic] == 0) continue;
     const std::uint32_t link = to.links[earlier.nics[nic].link()];
     nics_[nics_.find(link)].take_over(earlier.nics[nic], [&](std::uint32_t id) {
       const std::uint32_t own = to.queue_pairs[id];
@@ -73,9 +82,21 @@ void Hosts::take_over(const State& earlier, const Renumbering& to) {
     schedule_.set(nic_source_ + link, earlier.nic_times[nic]);
   }
   for (std::uint32_t id = 0; id < earlier.timer_times.size(); ++id) {
-    if (earlier.queue_pairs.is_used(id))
-      schedule_.set(timer_source_ + to.queue_pairs[id], earlier.timer_times[id]);
+    if (latest[id] != 0) schedule_.set(timer_source_ + to.queue_pairs[id], earlier.timer_times[id]);
   }
+}
+
+void Hosts::restore(const State& earlier) {
+  ranks_ = earlier.ranks;
+  ranks_.attach(schedule_, rank_source_);
+  ranks_.see_none();
+  ranks_.renew_events();
+  queue_pairs_.restore(earlier.queue_pairs);
+  nics_ = Nics(earlier.nics);  // a port is moved, not assigned
+  for (std::uint32_t nic = 0; nic < nics_.size(); ++nic)
+    schedule_.set(nic_source_ + nics_[nic].link(), earlier.nic_times[nic]);
+  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id)
+    schedule_.set(timer_source_ + id, earlier.timer_times[id]);
 }
 
 bool Hosts::handle(Process& process, std::uint32_t source) {

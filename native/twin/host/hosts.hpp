@@ -54,6 +54,8 @@ class Hosts {
   State state() const;
   // After connect: goes on from the state of others. `to` has their queue pairs.
   void take_over(const State& earlier, const Renumbering& to);
+  // After connect, of one with the same plan and network.
+  void restore(const State& earlier);
 
   // Before the first event: connections of all ranks.
   void connect();
@@ -101,8 +103,8 @@ class Hosts {
   // Links that are down on the paths of a queue pair that gave up, each cable once, added to `dead`.
   void add_dead_links(std::uint32_t queue_pair, std::vector<std::uint32_t>& dead) const;
 
-  // True where their state can be folded.
-  bool can_fold() const;
+  // True where the state of a scope can be folded.
+  bool can_fold(const Scope& scope) const;
   // Gives the bases of what is under way to each queue pair.
   void fold(Fold& fold, PacketBases& bases, const Scope& scope);
   // A queue pair has nothing to send, and nothing is on its way outside a scope's links.
@@ -128,6 +130,22 @@ class Hosts {
  private:
   struct Sink;
 
+  // fn(queue pair) holds for each of a scope's ranks, in ascending order.
+  template <class Function>
+  bool all_queue_pairs(const Scope& scope, Function fn) const {
+    std::uint32_t id = 0;
+    const auto is_of = [&](std::uint32_t rank) {
+      return id < queue_pairs_.size() && queue_pairs_[id].rank == static_cast<std::int32_t>(rank);
+    };
+    for (std::uint32_t rank = 0; rank < ranks_.ranks(); ++rank) {
+      if (scope.ranks[rank] == 0) continue;
+      if (!is_of(rank)) id = queue_pairs_.first_of(static_cast<std::int32_t>(rank));
+      for (; is_of(rank); ++id) {
+        if (!fn(id)) return false;
+      }
+    }
+    return true;
+  }
   void fold_queue_pair(Fold& fold, std::uint32_t id, PacketBases& bases);
 
   Nic::Allowed allowed(const Nic& nic) const {

@@ -26,7 +26,7 @@ struct Process {
   TimePs now = 0;
   std::uint32_t source = 0;  // of the event at hand
   TimePs played_at = -1;     // when a part of an episode that was played apart was over last
-  std::uint64_t events = 0, data_packets = 0;
+  std::uint64_t data_packets = 0;
   std::vector<std::int32_t> to_walk;  // ranks with completions for their walkers
   std::vector<Operation> operations;  // of the walker at hand
   std::vector<PacketTrace> trace;

@@ -145,15 +145,42 @@ std::vector<std::uint32_t> QueuePairs::numbers_of(const State& earlier, const Re
   return numbers;
 }
 
-void QueuePairs::take_over(const State& earlier, const Renumbering& to) {
+// Those that are used, and here by none that has used them later.
+std::vector<std::uint8_t> QueuePairs::latest_of(const State& earlier, const Renumbering& to) const {
+  std::vector<std::uint8_t> latest(earlier.queue_pairs.size(), 0);
+  for (std::uint32_t id = 0; id < earlier.queue_pairs.size(); ++id) {
+    if (!earlier.is_used(id)) continue;
+    const HostQueuePair& own = queue_pairs_[to.queue_pairs[id]];
+    const bool is_taken = own.queue_pair.is_used() || queue_pairs_[own.peer].queue_pair.is_used();
+    latest[id] = to.is_latest(earlier.queue_pairs[id].rank) || !is_taken;
+  }
+  return latest;
+}
+
+void QueuePairs::take_over(const State& earlier, const Renumbering& to,
+                           const std::vector<std::uint8_t>& latest) {
   assert(spread_.queue_pairs == 1 && config_ == earlier.config);
   for (std::uint32_t id = 0; id < earlier.queue_pairs.size(); ++id) {
     if (!earlier.is_used(id)) continue;
     const HostQueuePair& from = earlier.queue_pairs[id];
     assert(to.queue_pairs[id] != Renumbering::kNone);
-    queue_pairs_[to.queue_pairs[id]].queue_pair.take_over(from.queue_pair, [&](std::uint64_t handle) {
+    roce::QueuePair& own = queue_pairs_[to.queue_pairs[id]].queue_pair;
+    if (latest[id] == 0) {
+      own.add_counters(from.queue_pair);
+      continue;
+    }
+    own.take_over(from.queue_pair, [&](std::uint64_t handle) {
       return Walker::renumbered(handle, to.rows[index(from.rank)]);
     });
+  }
+}
+
+void QueuePairs::restore(const State& earlier) {
+  assert(spread_.queue_pairs == 1 && config_ == earlier.config && size() == earlier.queue_pairs.size());
+  for (std::uint32_t id = 0; id < size(); ++id) {
+    assert(queue_pairs_[id].peer == earlier.queue_pairs[id].peer);
+    assert(queue_pairs_[id].route == earlier.queue_pairs[id].route);
+    queue_pairs_[id].queue_pair = earlier.queue_pairs[id].queue_pair;
   }
 }
 

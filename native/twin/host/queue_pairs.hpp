@@ -66,7 +66,11 @@ class QueuePairs {
   // Before connect: the configuration of others from whose state they are going to go on.
   void share_config(std::shared_ptr<const roce::QueuePairConfig> config) { config_ = std::move(config); }
   // After connect, of connections that are used. Each rank has one queue pair towards a peer, on one path.
-  void take_over(const State& earlier, const Renumbering& to);
+  // `latest`: by number there, what latest_of says before.
+  void take_over(const State& earlier, const Renumbering& to, const std::vector<std::uint8_t>& latest);
+  std::vector<std::uint8_t> latest_of(const State& earlier, const Renumbering& to) const;
+  // After connect, of others with the same numbers.
+  void restore(const State& earlier);
   // Their numbers here, kNone where there is no such connection; the same for a packet under way.
   std::vector<std::uint32_t> numbers_of(const State& earlier, const Renumbering& to) const;
   Packet renumbered(Packet packet, const State& earlier, const Renumbering& to) const;
@@ -101,6 +105,12 @@ class QueuePairs {
   }
   // The routes of a queue pair and of its answers.
   std::vector<std::uint32_t> routes_of(std::uint32_t id) const;
+  // fn(route) holds for each of these, where packets are not sprayed.
+  template <class Function>
+  bool all_routes(std::uint32_t id, Function fn) const {
+    assert(config_->spray <= 1);
+    return fn(queue_pairs_[id].route) && fn(queue_pairs_[queue_pairs_[id].peer].route);
+  }
   bool has_losses() const { return !loss_plans_.empty(); }
   // Fold of one and of its connection. Gives the bases of what is under way to both of its ends.
   void fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBases& bases);

@@ -23,11 +23,18 @@ void RankDriver::take_over(const RankDriver& earlier, const Renumbering& to) {
   for (std::size_t rank = 0; rank < earlier.walkers_.size(); ++rank) {
     const std::size_t own = index(to.ranks[rank]);
     assert(earlier.ready_[rank].empty());
+    std::vector<std::uint32_t> link_of(walkers_[own].nodes().size(), kNoLink);
+    for (std::size_t at = 0; at < end_links_[own].size(); ++at)
+      link_of[index(walkers_[own].end_order()[at])] = end_links_[own][at];
+    for (std::size_t at = 0; at < earlier.end_links_[rank].size(); ++at) {
+      const std::uint32_t link = earlier.end_links_[rank][at];
+      const std::int32_t row = to.rows[rank][index(earlier.walkers_[rank].end_order()[at])];
+      link_of[index(row)] = link == kNoLink ? kNoLink : to.links[link];
+    }
     walkers_[own].take_over(earlier.walkers_[rank], to.rows[rank], to.ranks);
     events_[own].take_over(earlier.events_[rank], to.rows[rank]);
-    for (const std::uint32_t link : earlier.end_links_[rank])
-      end_links_[own].push_back(link == kNoLink ? kNoLink : to.links[link]);
-    assert(end_links_[own].size() == walkers_[own].end_order().size());
+    end_links_[own].clear();
+    for (const std::int32_t row : walkers_[own].end_order()) end_links_[own].push_back(link_of[index(row)]);
   }
 }
 

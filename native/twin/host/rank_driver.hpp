@@ -110,6 +110,7 @@ class RankDriver {
   void see(std::int32_t rank, bool sees) {
     if (rank >= 0) is_seen_[index(rank)] = sees;
   }
+  void see_none() { is_seen_.assign(is_seen_.size(), 0); }
   // By rank and time, in the order of the times of each.
   std::vector<std::pair<std::int32_t, TimePs>> take_seen() { return std::exchange(seen_, {}); }
 

@@ -56,15 +56,18 @@ void InputOrder::come_back(const Scope& scope) {
   if (!keeps_services()) return;
   NewMarks marks(*this);
   for (std::uint32_t input = 0; input < links.size(); ++input) {
-    if (scope.links[links[input]] != 0) services_[input].mark = marks.of(services_[input].mark);
+    if (scope.links[links[input]] == 0) continue;
+    services_[input].mark = marks.of(services_[input].mark);
+    services_[input].together = 0;
   }
   behind_mark_ = make_mark();
 }
 
 void InputOrder::take_over(std::uint32_t own, const InputOrder& earlier, std::uint32_t input, NewMarks& marks,
-                           bool is_alone) {
-  served_[own] = std::max(served_[own], earlier.served_[input]);
-  met_[own] = std::max(met_[own], earlier.met_[input]);
+                           bool is_alone, std::uint64_t clock_before) {
+  const auto moved = [&](std::uint64_t clock) { return clock == 0 ? 0 : clock + clock_before; };
+  served_[own] = std::max(served_[own], moved(earlier.served_[input]));
+  met_[own] = std::max(met_[own], moved(earlier.met_[input]));
   const Service& service = earlier.services_[input];
   // Services by others are given to both.
   const bool is_by_others = std::ranges::any_of(
@@ -72,6 +75,26 @@ void InputOrder::take_over(std::uint32_t own, const InputOrder& earlier, std::ui
   if (service.time < 0 || service.time <= services_[own].time || is_by_others) return;
   services_[own] = service;
   if (service.mark != 0 || !is_alone) services_[own].mark = marks.of(service.mark);
+  if (service.together != 0) services_[own].together += clock_before;
+}
+
+// Of turns by their latest services: where the order of two is not known, they have one place.
+std::vector<std::uint32_t> InputOrder::places_of(const std::vector<KeptTurn>& turns) {
+  std::vector<std::uint32_t> places;
+  std::uint32_t place = 0;
+  for (auto own = turns.begin(); own != turns.end(); ++place) {
+    const Service& first = own->before;
+    const auto end =
+        std::find_if(own, turns.end(), [&](const KeptTurn& it) { return it.before.time != first.time; });
+    const bool are_together = first.together != 0 && std::all_of(own, end, [&](const KeptTurn& it) {
+                                return it.before.together == first.together;
+                              });
+    for (auto previous = own; own != end; previous = own++) {
+      place += are_together && previous->before.place != own->before.place;
+      places.push_back(place);
+    }
+  }
+  return places;
 }
 
 // By the kept services. Where the order of two is not known, it is not known from now on. That matters where
@@ -79,39 +102,37 @@ void InputOrder::take_over(std::uint32_t own, const InputOrder& earlier, std::ui
 [[gnu::noinline]] void InputOrder::take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask,
                                                    TimePs now) {
   take_later(now);
-  const auto input_of = [&](const Contender& turn) { return batch.arrivals[turn.key & number_mask].input; };
-  const auto key_of = [&](const Contender& turn) {
-    const Service& own = services_[input_of(turn)];
-    return std::tuple(own.time, own.order, turn.key);
-  };
-  std::ranges::sort(batch.turns, {}, key_of);
-  bool is_known = true;
-  for (std::size_t at = 1; at < batch.turns.size(); ++at) {
-    const Service &one = services_[input_of(batch.turns[at - 1])],
-                  &next = services_[input_of(batch.turns[at])];
-    is_known &= one.time < next.time || one.mark == next.mark;
+  std::vector<KeptTurn>& turns = kept_turns_;
+  turns.clear();
+  for (const Contender& turn : batch.turns) {
+    const std::uint32_t input = batch.arrivals[turn.key & number_mask].input;
+    turns.push_back({services_[input], turn.key, input});
   }
+  std::ranges::sort(turns, {},
+                    [](const KeptTurn& it) { return std::tuple(it.before.time, it.before.order, it.key); });
+  for (std::size_t at = 0; at < turns.size(); ++at) batch.turns[at].key = turns[at].key;
+  const bool is_known = std::ranges::adjacent_find(turns, [](const KeptTurn& one, const KeptTurn& next) {
+                          return !one.before.has_known_order(next.before);
+                        }) == turns.end();
   std::uint64_t order = clock_;
   if (is_known) {
     const std::uint32_t mark = mark_at(now);
-    for (const Contender& turn : batch.turns) services_[input_of(turn)] = {now, ++order, mark};
-    return;
+    for (const KeptTurn& turn : turns) services_[turn.input] = {now, ++order, mark};
+    return turns.clear();
   }
-  for (std::size_t at = 0; at < batch.turns.size(); ++at) {
-    const Service& one = services_[input_of(batch.turns[at])];
-    const std::uint32_t onward = batch.arrivals[batch.turns[at].key & number_mask].next;
-    for (std::size_t other = at + 1; other < batch.turns.size(); ++other) {
-      const Service& next = services_[input_of(batch.turns[other])];
-      batch.has_doubtful_turn |= batch.arrivals[batch.turns[other].key & number_mask].next == onward &&
-                                 one.time == next.time && one.mark != next.mark;
-    }
+  const std::vector<std::uint32_t> places = places_of(turns);
+  const auto next_of = [&](std::size_t at) { return batch.arrivals[turns[at].key & number_mask].next; };
+  for (std::size_t at = 0; at < turns.size(); ++at) {
+    for (std::size_t other = at + 1; other < turns.size() && places[other] == places[at]; ++other)
+      batch.has_doubtful_turn |=
+          next_of(at) == next_of(other) && !turns[at].before.has_known_order(turns[other].before);
   }
   mark_at(now);
   NewMarks marks(*this);
-  for (const Contender& turn : batch.turns) {
-    Service& own = services_[input_of(turn)];
-    own = {now, ++order, marks.of(own.mark)};
-  }
+  const std::uint64_t together = clock_ + 1;
+  for (std::size_t at = 0; at < turns.size(); ++at)
+    services_[turns[at].input] = {now, ++order, marks.of(turns[at].before.mark), places[at], together};
+  turns.clear();
 }
 
 // Draws turns among the packets of one instant that a rate has let go. Those of one meeting keep their order.

@@ -65,11 +65,19 @@ class alignas(64) InputOrder {
   void serve(std::uint32_t input) { served_[input] = ++clock_; }
 
   // The latest service of an input. Packets that are played apart pass inputs beside others that the switch
-  // serves. Of two services at one instant the order is known where their marks are equal.
+  // serves. Of two services at one instant the order is known where their marks are equal, or where they came
+  // together and have unlike places.
   struct Service {
     TimePs time = kLongAgo;
-    std::uint64_t order = 0;  // of those with one mark
+    std::uint64_t order = 0;  // of those of which it is known
     std::uint32_t mark = 0;
+    std::uint32_t place = 0;     // among those that came together
+    std::uint64_t together = 0;  // equal for these; 0: none
+
+    bool has_known_order(const Service& other) const {
+      return time != other.time || mark == other.mark ||
+             (together != 0 && together == other.together && place != other.place);
+    }
   };
   static constexpr TimePs kLongAgo = -kNever;
   // Keeps times and marks from now on, and turns go by them.
@@ -93,14 +101,14 @@ class alignas(64) InputOrder {
   // are not taken. `is_alone`: no other's are; else the order at one instant is known among those of each.
   template <class Function>
   void take_over(const InputOrder& earlier, Function link_here, bool is_alone) {
-    clock_ = std::max(clock_, earlier.clock_);
+    const std::uint64_t before = std::exchange(clock_, clock_ + earlier.clock_);
     latest_ = std::max(latest_, earlier.latest_);
     NewMarks marks(*this);
     for (std::uint32_t input = 0; input < earlier.links.size(); ++input) {
       const auto here = std::ranges::find(links, link_here(earlier.links[input]));
       if (here == links.end()) continue;
       const auto own = static_cast<std::uint32_t>(here - links.begin());
-      take_over(own, earlier, input, marks, is_alone);
+      take_over(own, earlier, input, marks, is_alone, before);
     }
   }
 
@@ -138,7 +146,13 @@ class alignas(64) InputOrder {
     std::vector<std::pair<std::uint32_t, std::uint32_t>> marks_;
   };
   void take_over(std::uint32_t own, const InputOrder& earlier, std::uint32_t input, NewMarks& marks,
-                 bool is_alone);
+                 bool is_alone, std::uint64_t clock_before);
+  struct KeptTurn {
+    Service before;  // the latest of its input
+    std::uint64_t key = 0;
+    std::uint32_t input = 0;
+  };
+  static std::vector<std::uint32_t> places_of(const std::vector<KeptTurn>& turns);
   void take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask, TimePs now);
   void draw_turns(ArrivalBatch& batch, std::size_t first, std::size_t end, std::uint64_t number_mask,
                   std::uint64_t seed);
@@ -151,8 +165,9 @@ class alignas(64) InputOrder {
     Service service;
   };
 
-  std::vector<Service> services_;  // by input, where they are kept
-  std::vector<Later> later_;       // from later_at_ on they are still to come
+  std::vector<Service> services_;     // by input, where they are kept
+  std::vector<KeptTurn> kept_turns_;  // of the instant at hand
+  std::vector<Later> later_;          // from later_at_ on they are still to come
   std::size_t later_at_ = 0;
   std::uint32_t latest_mark_ = kMarks, behind_mark_ = 0;
   TimePs latest_ = kLongAgo;  // service

@@ -97,6 +97,14 @@ class Links {
   std::uint32_t paused(std::uint32_t link) const { return ports_[link].paused; }  // bit of each class
 
   // By connection: the host at which its packets arrive. For switches that pick a way for each packet.
+  // fn(link) holds for each link of the path from a route on.
+  template <class Function>
+  bool all_on_path(std::uint32_t route, Function fn) const {
+    while (fn(paths_[route])) {
+      if (targets_[paths_[route++]] < network_->hosts) return true;
+    }
+    return false;
+  }
   void set_targets(std::vector<std::int32_t> host_of_connection) {
     host_of_connection_ = std::move(host_of_connection);
   }
@@ -169,17 +177,22 @@ class Links {
     std::vector<InputOrder> inputs;
 
     bool is_used(std::uint32_t link) const;  // packets have come to it
-    std::size_t memory_bytes() const {       // about
+    // The time of a link's latest service, which is kept; kLongAgo: its target is a host.
+    TimePs served_at(std::uint32_t link) const;
+    std::size_t memory_bytes() const {  // about
       return ports.size() * (sizeof(Port) + 2 * sizeof(TimePs)) + packets.size() * sizeof(Packet) +
              ports.size() * kClasses * 32;  // shared buffers
     }
   };
   State state() const;
-  // Before the first event, with kept services: goes on from the state of others. Of two states that use a
-  // link the earlier comes first, whose packets have left it. `is_alone`: it is the only one.
+  // Before the first event, with kept services: goes on from the state of others. Of two states that have
+  // used a link the packets of one have left it. `is_alone`: it is the only one.
   // renumbered(packet): with the numbers that it has here, but for the link that it has come by.
   void take_over(const State& earlier, const Renumbering& to, bool is_alone,
                  const std::function<Packet(const Packet&)>& renumbered);
+
+  // The same, of one on the same network. Room may be reserved in it.
+  void restore(const State& earlier);
 
   void take_later_services(TimePs now) {
     for (InputOrder& inputs : inputs_) inputs.take_later(now);

@@ -79,6 +79,15 @@ bool Links::State::is_used(std::uint32_t link) const {
   return ports[link].packets > 0 || ports[link].waiting != 0;
 }
 
+TimePs Links::State::served_at(std::uint32_t link) const {
+  if (ports[link].is(Port::kToSwitch)) {
+    const InputOrder& own = inputs[ports[link].target_process];
+    const auto input = std::ranges::find(own.links, link) - own.links.begin();
+    return own.service_of(static_cast<std::uint32_t>(input)).time;
+  }
+  return InputOrder::kLongAgo;
+}
+
 // Nothing of them is random, paused or limited by tokens; see Episodes::problem_of.
 void Links::take_over_ports(const State& earlier, const Renumbering& to,
                             const std::function<Packet(const Packet&)>& renumbered) {
@@ -124,6 +133,14 @@ void Links::take_over(const State& earlier, const Renumbering& to, bool is_alone
   take_over_services(earlier, to, is_alone);
   for (std::size_t node = 0; node < to.nodes.size(); ++node)
     buffers_.take_over_node(earlier.buffers, static_cast<std::int32_t>(node), to.nodes[node]);
+}
+
+void Links::restore(const State& earlier) {
+  Renumbering same;
+  for (std::uint32_t link = 0; link < count_; ++link) same.links.push_back(link);
+  take_over_ports(earlier, same, [](const Packet& packet) { return packet; });
+  buffers_ = earlier.buffers;
+  inputs_ = earlier.inputs;
 }
 
 void Links::take_over_services(const State& earlier, const Renumbering& to, bool is_alone) {

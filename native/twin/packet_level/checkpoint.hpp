@@ -17,6 +17,7 @@ struct Checkpoint {
   Links::State links;
   std::vector<Process> processes;  // by node
   std::uint64_t data_packets = 0;
+  std::uint64_t events = 0;
 
   std::size_t memory_bytes() const;  // about
 };

@@ -49,10 +49,11 @@ void Simulator::begin(TimePs now) {
 }
 
 bool Simulator::run(std::uint64_t events, TimePs until) {
+  const std::uint64_t before = this->events(), end = before + std::min(events, ~before);
   std::vector<std::thread> others;
   for (std::uint32_t thread = 1; thread < standings_.threads(); ++thread)
-    others.emplace_back([this, thread, events, until] { WindowLoop(*this, thread, events, until).run(); });
-  WindowLoop(*this, 0, events, until).run();
+    others.emplace_back([=, this] { WindowLoop(*this, thread, events, end, until).run(); });
+  WindowLoop(*this, 0, events, end, until).run();
   for (std::thread& other : others) other.join();
   return !reached_ && !failed_ && !abandoned_;
 }
@@ -60,11 +61,7 @@ bool Simulator::run(std::uint64_t events, TimePs until) {
 // A process's events before `end`, at most about so many.
 std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t most) {
   Process& process = processes_[number];
-  if (links_.is_switch(number)) {
-    const std::uint64_t events = links_.play_switch(number, end);
-    process.events += events;
-    return events;
-  }
+  if (links_.is_switch(number)) return links_.play_switch(number, end);
   TournamentTree& tree = schedule_.tree(number);
   const std::uint32_t* sources = schedule_.sources(number);
   std::uint64_t count = 0;
@@ -84,7 +81,6 @@ std::uint64_t Simulator::play(std::uint32_t number, TimePs end, std::uint64_t mo
     }
     hosts_.walk(process);
   }
-  process.events += count;
   schedule_.rest(number, links_.finish(number, std::min(end, tree.next_time())));
   return count;
 }

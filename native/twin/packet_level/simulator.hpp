@@ -64,9 +64,11 @@ class Simulator {
   // Its state, where all have come to `now`. An episode, of which nothing is drawn.
   Checkpoint checkpoint(TimePs now) const;
   // Between connect() and begin() at the checkpoint's time: goes on from the state of others. Of two states
-  // that use a host or a link the earlier comes first, and has left it. `is_alone`: it is the only one. Their
-  // queue pairs get their numbers from the simulator.
+  // that have used a host `to` says which has used it last. `is_alone`: it is the only one. Their queue pairs
+  // get their numbers from the simulator.
   void take_over(const Checkpoint& earlier, Renumbering to, bool is_alone);
+  // After connect(): goes on from the state of another with the same plan and network.
+  void restore(const Checkpoint& earlier);
   // Before connect(): the configuration that its queue pairs have in common with those that it takes over.
   void share_config(std::shared_ptr<const roce::QueuePairConfig> config) {
     hosts_.queue_pairs().share_config(std::move(config));
@@ -84,8 +86,9 @@ class Simulator {
 
   // The reason why no state of this simulation can be folded; "" where it can.
   std::string unfoldable() const;
-  // True where its state can be folded now: all have come to `now`.
-  bool can_fold() const { return hosts_.can_fold(); }
+  // True where its state, or that of a scope, can be folded now: all have come to `now`.
+  bool can_fold() const { return can_fold(whole_); }
+  bool can_fold(const Scope& scope) const { return hosts_.can_fold(scope); }
   void fold(Fold& fold) { this->fold(fold, whole_); }
   // The same of a scope, with all that is shared.
   void fold(Fold& fold, const Scope& scope);
@@ -149,7 +152,7 @@ class Simulator {
   std::vector<std::uint32_t> dead_links() const;
 
   TimePs now() const;
-  std::uint64_t events() const;
+  std::uint64_t events() const { return standings_.events(); }
   std::uint64_t data_packets() const;
   std::uint64_t dropped() const;
   const std::vector<Walker>& walkers() const { return hosts_.ranks().walkers(); }

@@ -18,7 +18,8 @@ Checkpoint Simulator::checkpoint(TimePs now) const {
                  .hosts = hosts_.state(),
                  .links = links_.state(),
                  .processes = {},
-                 .data_packets = data_packets()};
+                 .data_packets = data_packets(),
+                 .events = events()};
   for (const std::uint32_t process : processes_.of_nodes()) own.processes.push_back(processes_[process]);
   return own;
 }
@@ -38,10 +39,19 @@ void Simulator::take_over(const Checkpoint& earlier, Renumbering to, bool is_alo
     const Process& from = earlier.processes[node];
     own.now = std::max(own.now, from.now);
     own.played_at = std::max(own.played_at, from.played_at);
-    own.events += from.events;
     own.data_packets += from.data_packets;
   }
+  standings_.of(0).events += earlier.events;
   has_taken_over_ = true;
+}
+
+void Simulator::restore(const Checkpoint& earlier) {
+  hosts_.restore(earlier.hosts);
+  links_.restore(earlier.links);
+  for (std::int32_t node = 0; node < network_->nodes; ++node)
+    processes_.of(node) = earlier.processes[index(node)];
+  standings_.of(0).events = earlier.events;
+  go_on_from(earlier.now);
 }
 
 }  // namespace genie::twin

@@ -13,7 +13,7 @@ std::string Simulator::unfoldable() const {
 std::string Simulator::unadvanceable() const {
   if (hosts_.keeps_trace()) return "a trace of all packets was asked for";
   if (hosts_.queue_pairs().has_losses()) return "lost packets are planned";
-  return hosts_.can_fold() ? "" : "sprayed packets are not folded";
+  return can_fold() ? "" : "sprayed packets are not folded";
 }
 
 void Simulator::fold(Fold& fold, const Scope& scope) {

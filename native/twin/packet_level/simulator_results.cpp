@@ -35,12 +35,6 @@ TimePs Simulator::now() const {
   return latest;
 }
 
-std::uint64_t Simulator::events() const {
-  std::uint64_t sum = 0;
-  for (const Process& process : processes_) sum += process.events;
-  return sum;
-}
-
 std::uint64_t Simulator::data_packets() const {
   std::uint64_t sum = played_packets_;
   for (const Process& process : processes_) sum += process.data_packets;

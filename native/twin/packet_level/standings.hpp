@@ -15,7 +15,8 @@ namespace genie::twin {
 class Standings {
  public:
   struct alignas(64) Standing {
-    std::uint64_t next_window = Calendar::kNone, events = 0;
+    std::uint64_t next_window = Calendar::kNone;
+    std::uint64_t events = 0;  // that it has handled since the beginning
     bool failed = false;
     bool behind = false;  // it has events left before a time to which all were to come
   };

@@ -6,16 +6,18 @@
 namespace genie::twin {
 
 Simulator::WindowLoop::WindowLoop(Simulator& simulator, std::uint32_t thread, std::uint64_t events_max,
-                                  TimePs until)
+                                  std::uint64_t events_end, TimePs until)
     : simulator_(simulator),
       standings_(simulator.standings_),
       own_(simulator.standings_.of(thread)),
       calendar_(simulator.schedule_.calendar(thread)),
       thread_(thread),
       events_max_(events_max),
+      events_end_(events_end),
       until_(until),
       last_window_(until == kNever ? Calendar::kNone - 1
                                    : calendar_.window_of(std::max<TimePs>(until, 1) - 1)),
+      events_(own_.events),
       failed_(own_.failed) {}
 
 void Simulator::WindowLoop::run() {
@@ -62,7 +64,7 @@ void Simulator::WindowLoop::record_outcome(const Round& round) {
 // True if the run ends before this window.
 bool Simulator::WindowLoop::is_last(const Round& round) const {
   return simulator_.abandoned_ || simulator_.hosts_.is_touched() || round.window > last_window_ ||
-         round.failed || round.is_late || round.events >= events_max_;
+         round.failed || round.is_late || round.events >= events_end_;
 }
 
 // Changes of the network part a window: all come to their time, then one thread makes them. False where some
@@ -83,6 +85,7 @@ bool Simulator::WindowLoop::come_to(std::uint64_t window, TimePs time) {
   own_.behind = !play_until(window, time);
   standings_.meet();
   own_.failed = failed_;  // not before all have read how others stood before this window
+  own_.events = events_;
   const bool in_time = !standings_.any_behind();
   receive_mail();
   standings_.meet();

@@ -8,8 +8,10 @@ namespace genie::twin {
 // windows they take the mail and write their own standing.
 class Simulator::WindowLoop {
  public:
-  // Plays until all threads together have handled about `events_max` events, or all have come to `until`.
-  WindowLoop(Simulator& simulator, std::uint32_t thread, std::uint64_t events_max, TimePs until);
+  // Plays until all threads together have handled `events_end` events since the beginning, or all have come
+  // to `until`. `events_max`: of one process in a window.
+  WindowLoop(Simulator& simulator, std::uint32_t thread, std::uint64_t events_max, std::uint64_t events_end,
+             TimePs until);
 
   void run();
 
@@ -38,11 +40,11 @@ class Simulator::WindowLoop {
   Standings::Standing& own_;
   Calendar& calendar_;
   std::uint32_t thread_;
-  std::uint64_t events_max_;
+  std::uint64_t events_max_, events_end_;
   TimePs until_;
   TimePs played_until_ = 0;    // the end of the latest window
   std::uint64_t last_window_;  // that begins before `until`
-  std::uint64_t events_ = 0;   // that this thread has handled
+  std::uint64_t events_;       // that this thread has handled since the beginning
   bool failed_;                // a process of this thread
 };
 

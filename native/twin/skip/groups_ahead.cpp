@@ -31,19 +31,23 @@ class DisjointSets {
 
 // Parts of which a value differs between two states, or that only one of them has.
 std::vector<Snapshot::Start> moved_parts(const Snapshot& earlier, const Snapshot& later) {
-  std::unordered_map<std::uint64_t, std::size_t> places;  // in the earlier state
-  for (std::size_t at = 0; at < earlier.starts.size(); ++at) places[earlier.starts[at].key()] = at;
+  std::unordered_map<std::uint64_t, std::size_t> places;  // in the earlier state, where they are not the same
+  const bool are_same =
+      std::ranges::equal(earlier.starts, later.starts, {}, &Snapshot::Start::key, &Snapshot::Start::key);
+  for (std::size_t at = 0; at < earlier.starts.size() && !are_same; ++at)
+    places[earlier.starts[at].key()] = at;
   std::vector<Snapshot::Start> moved;
   for (std::size_t at = 0; at < later.starts.size(); ++at) {
     const Snapshot::Start &own = later.starts[at], own_end = later.end_of(at);
     if (own.kind == Fold::Part::kShared) continue;
     const auto found = places.find(own.key());
-    if (found == places.end()) {
+    if (!are_same && found == places.end()) {
       moved.push_back(own);
       continue;
     }
-    const Snapshot::Start &before = earlier.starts[found->second], end = earlier.end_of(found->second);
-    places.erase(found);
+    const std::size_t same = are_same ? at : found->second;
+    const Snapshot::Start &before = earlier.starts[same], end = earlier.end_of(same);
+    if (!are_same) places.erase(found);
     const auto differs = [&](const auto& one, const auto& other, std::uint32_t Snapshot::Start::* place) {
       return !std::equal(one.begin() + before.*place, one.begin() + end.*place, other.begin() + own.*place,
                          other.begin() + own_end.*place);
@@ -105,12 +109,20 @@ std::vector<std::size_t> turns_of(const Snapshot& state, const Scope& scope, con
 
 }  // namespace
 
+std::size_t GroupsAhead::State::memory_bytes() const {
+  std::size_t bytes = 0;
+  for (const SharedGroup& group : groups)
+    bytes += group->earlier.memory_bytes() + group->later.memory_bytes() + group->scope.links.size() +
+             group->scope.ranks.size() + group->towards.size() * sizeof(std::uint32_t);
+  return bytes;
+}
+
 bool GroupsAhead::is_awake(const Scope& scope) const { return !any() || is_within(scope, rest_); }
 
 const GroupsAhead::Group* GroupsAhead::group_of(std::int32_t rank) const {
-  const auto own =
-      std::ranges::find_if(groups_, [&](const Group& it) { return it.scope.ranks[index(rank)] != 0; });
-  return own == groups_.end() ? nullptr : &*own;
+  const auto own = std::ranges::find_if(
+      state_.groups, [&](const SharedGroup& it) { return it->scope.ranks[index(rank)] != 0; });
+  return own == state_.groups.end() ? nullptr : own->get();
 }
 
 std::vector<Scope> GroupsAhead::scopes_between(const Snapshot& earlier, const Snapshot& later) const {
@@ -279,7 +291,7 @@ std::optional<std::uint64_t> GroupsAhead::foreign_packets(const Scope& scope,
 TimePs GroupsAhead::horizon_of(const Group& group) const {
   Observe seen(group.later.now);
   simulator_.fold_own(seen, group.scope);
-  return is_behind(group.later.now) ? std::min(seen.found().horizon, stands_at_) : seen.found().horizon;
+  return is_behind(group.later.now) ? std::min(seen.found().horizon, state_.stands_at) : seen.found().horizon;
 }
 
 // Its packets' share of shared buffers, at the most. False where others may come near a threshold beside it.
@@ -307,7 +319,7 @@ void GroupsAhead::give_back_rooms(const Group& group) {
 // Something that it sends may reach a scope before `until`. Those that have brought groups back stand.
 bool GroupsAhead::may_send(std::uint32_t queue_pair, const Scope& scope, TimePs until) const {
   if (simulator_.hosts().is_quiet(queue_pair, scope)) return false;
-  return until > stands_at_ || !std::ranges::binary_search(touched_, queue_pair);
+  return until > state_.stands_at || !std::ranges::binary_search(state_.touched, queue_pair);
 }
 
 bool GroupsAhead::set_ahead(Group group) {
@@ -323,7 +335,7 @@ bool GroupsAhead::set_ahead(Group group) {
   Displacement displacement(now, by);
   simulator_.fold_own(displacement, group.scope);
   simulator_.move(group.scope, by, 0);
-  groups_.push_back(std::move(group));
+  state_.groups.push_back(std::make_shared<const Group>(std::move(group)));
   renew();
   simulator_.go_on_from(now);
   return true;
@@ -349,12 +361,12 @@ TimePs GroupsAhead::bring_back(const Group& group, TimePs now) {
 std::vector<GroupsAhead::Back> GroupsAhead::fetch_back(TimePs now, bool all) {
   std::vector<std::uint32_t> touched = simulator_.hosts().take_touched();
   std::ranges::sort(touched);
-  const auto comes_back = [&](const Group& group) {
-    return all || group.wake <= now || std::ranges::any_of(touched, [&](std::uint32_t own) {
-             return std::ranges::binary_search(group.towards, own);
+  const auto comes_back = [&](const SharedGroup& group) {
+    return all || group->wake <= now || std::ranges::any_of(touched, [&](std::uint32_t own) {
+             return std::ranges::binary_search(group->towards, own);
            });
   };
-  const auto stay = std::ranges::stable_partition(groups_, std::not_fn(comes_back)).begin();
+  const auto stay = std::ranges::stable_partition(state_.groups, std::not_fn(comes_back)).begin();
   // Groups that have gone through the same periods are in step: the order of their services stays known.
   struct InStep {
     TimePs earlier = 0, later = 0, end = 0;
@@ -363,24 +375,25 @@ std::vector<GroupsAhead::Back> GroupsAhead::fetch_back(TimePs now, bool all) {
   std::vector<InStep> all_in_step;
   std::vector<Back> back;
   TimePs from = now;
-  for (auto group = stay; group != groups_.end(); ++group) {
-    const TimePs earlier = group->earlier.now, later = group->later.now, end = bring_back(*group, now);
+  for (auto own = stay; own != state_.groups.end(); ++own) {
+    const Group& group = **own;
+    const TimePs earlier = group.earlier.now, later = group.later.now, end = bring_back(group, now);
     from = std::min(from, end);
     const auto in_step = std::ranges::find_if(all_in_step, [&](const InStep& it) {
       return it.earlier == earlier && it.later == later && it.end == end;
     });
     if (in_step != all_in_step.end()) {
-      in_step->scope.add(group->scope);
+      in_step->scope.add(group.scope);
     } else {
-      all_in_step.push_back({earlier, later, end, group->scope});
+      all_in_step.push_back({earlier, later, end, group.scope});
     }
-    back.push_back({std::move(group->scope), (end - later) / (later - earlier)});
+    back.push_back({group.scope, (end - later) / (later - earlier)});
   }
   for (const InStep& own : all_in_step) simulator_.links().come_back(own.scope);
-  groups_.erase(stay, groups_.end());
-  if (now >= stands_at_) {
-    stands_at_ = now;
-    touched_ = std::move(touched);
+  state_.groups.erase(stay, state_.groups.end());
+  if (now >= state_.stands_at) {
+    state_.stands_at = now;
+    state_.touched = std::move(touched);
   }
   renew();
   simulator_.go_on_from(from);
@@ -394,10 +407,10 @@ void GroupsAhead::renew() {
   const auto leave_out = [](std::vector<std::uint8_t>& from, const std::vector<std::uint8_t>& others) {
     for (std::size_t at = 0; at < from.size(); ++at) from[at] = others[at] != 0 ? 0 : from[at];
   };
-  for (const Group& group : groups_) {
-    leave_out(rest_.ranks, group.scope.ranks);
-    leave_out(rest_.links, group.scope.links);
-    for (const std::uint32_t own : group.towards) guarded[own] = 1;
+  for (const SharedGroup& group : state_.groups) {
+    leave_out(rest_.ranks, group->scope.ranks);
+    leave_out(rest_.links, group->scope.links);
+    for (const std::uint32_t own : group->towards) guarded[own] = 1;
   }
   simulator_.hosts().guard(std::move(guarded));
 }

@@ -3,7 +3,9 @@
 // it.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -25,9 +27,26 @@ class GroupsAhead {
     std::vector<std::pair<std::int32_t, std::int64_t>> rooms = {};  // bytes by switch
   };
 
+  using SharedGroup = std::shared_ptr<const Group>;
+  // Of a simulator, for another in the same state.
+  struct State {
+    std::vector<SharedGroup> groups;
+    TimePs stands_at = 0;                // where all others have stood since groups came back
+    std::vector<std::uint32_t> touched;  // queue pairs whose messages have brought them back
+
+    std::size_t memory_bytes() const;  // about
+  };
+
   explicit GroupsAhead(Simulator& simulator) : simulator_(simulator) {}
 
-  bool any() const { return !groups_.empty(); }
+  const State& state() const { return state_; }
+  // Of a simulator in whose state this one is. Before its first event.
+  void restore(const State& state) {
+    state_ = state;
+    renew();
+  }
+
+  bool any() const { return !state_.groups.empty(); }
   // All that is not ahead.
   const Scope& rest() const { return any() ? rest_ : simulator_.whole(); }
   // None of a scope is ahead.
@@ -35,17 +54,17 @@ class GroupsAhead {
   // The group that is ahead with a rank; nullptr: the rank is not ahead.
   const Group* group_of(std::int32_t rank) const;
   // Groups that have come back at a time play up to where all others stand.
-  bool is_behind(TimePs now) const { return now < stands_at_; }
+  bool is_behind(TimePs now) const { return now < state_.stands_at; }
   // When the first of them is ahead no longer; kNever: there is none.
   TimePs next_wake() const {
     TimePs next = kNever;
-    for (const Group& group : groups_) next = std::min(next, group.wake);
+    for (const SharedGroup& group : state_.groups) next = std::min(next, group->wake);
     return next;
   }
   // The latest time from which on one of them is ahead.
   TimePs latest_start() const {
     TimePs latest = 0;
-    for (const Group& group : groups_) latest = std::max(latest, group.later.now);
+    for (const SharedGroup& group : state_.groups) latest = std::max(latest, group->later.now);
     return latest;
   }
   // All that has moved between two states has moved within a scope.
@@ -87,10 +106,8 @@ class GroupsAhead {
   void renew();
 
   Simulator& simulator_;
-  std::vector<Group> groups_;
+  State state_;
   Scope rest_;
-  TimePs stands_at_ = 0;                           // where all others have stood since groups came back
-  std::vector<std::uint32_t> touched_;             // queue pairs whose messages have brought them back
   std::vector<std::uint32_t> users_, first_user_;  // queue pairs, cable after cable; by cable
 };
 

@@ -2,6 +2,7 @@
 // long ago. Pure.
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -54,6 +55,9 @@ class PeriodFinder {
     return period.lag > 0 && period.lag <= lag_max_ && apart_[period.lag - 1] == period.time;
   }
   std::uint64_t count() const { return next_; }
+  std::size_t memory_bytes() const {
+    return (times_.size() + apart_.size()) * sizeof(TimePs) + same_.size() * sizeof(std::uint32_t);
+  }
   // The time so many places before the latest; negative: it is not known.
   TimePs time(std::uint64_t before) const { return before < lag_max_ ? times_[first_ + before] : kUnknown; }
   void clear() { *this = PeriodFinder(lag_max_); }

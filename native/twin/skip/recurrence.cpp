@@ -60,6 +60,44 @@ Recurrence::Recurrence(Simulator& simulator, bool sets_ahead)
   watches_.push_back(std::make_unique<Watch>(lag_max_));
 }
 
+std::size_t Recurrence::Kept::memory_bytes() const {
+  std::size_t bytes = ahead.memory_bytes();
+  for (const Watch& own : watches)
+    bytes += own.finder.memory_bytes() + own.members.size() + own.towards.size() * sizeof(std::uint32_t);
+  return bytes;
+}
+
+Recurrence::Kept Recurrence::kept() const {
+  Kept kept{.ahead = ahead_.state(),
+            .watches = {},
+            .known = known_,
+            .events = events_,
+            .credit = credit_,
+            .rank_cost = rank_cost_,
+            .state_words = state_words_};
+  if (!ahead_.any()) return kept;
+  for (const auto& own : watches_) {
+    Watch& copy = kept.watches.emplace_back(*own);
+    copy.inner = copy.outer = {};
+    copy.loop_reference.reset();
+  }
+  return kept;
+}
+
+void Recurrence::restore(const Kept& kept) {
+  ahead_.restore(kept.ahead);
+  if (!kept.watches.empty()) watches_.clear();
+  for (const Watch& own : kept.watches) {
+    watches_.push_back(std::make_unique<Watch>(own));
+    simulator_.hosts().ranks().see(own.rank, true);
+  }
+  known_ = kept.known;
+  events_ = kept.events;
+  credit_ = kept.credit;
+  rank_cost_ = kept.rank_cost;
+  state_words_ = kept.state_words;
+}
+
 bool Recurrence::run(std::uint64_t events, TimePs until) {
   if (!std::exchange(is_checked_, true)) is_foldable_ = simulator_.unfoldable().empty();
   if (!is_foldable_) return simulator_.run(events, until);
@@ -177,7 +215,8 @@ void Recurrence::look(Watch& own, TimePs now, TimePs until) {
   if (looks_long && own.outer.group.count > 0) looks_long = compare_group(own, own.outer, now);
   if (looks_short && own.inner.group.count > 0) looks_short = compare_group(own, own.inner, now);
   if (!looks_long && !looks_short) return;
-  if (!simulator_.can_fold()) {
+  const bool is_of_group = own.scope && ahead_.is_awake(*own.scope);
+  if (!simulator_.can_fold(is_of_group ? *own.scope : simulator_.whole())) {
     if (looks_long) end(own, own.outer, false);
     if (looks_short) end(own, own.inner, false);
     return;

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -36,6 +37,21 @@ class Recurrence {
   TimePs next_instant() { return std::max({simulator_.now() + 1, simulator_.next(), ahead_.latest_start()}); }
   // All come to `now`, and none is ahead. False where that takes too long, or something fails.
   bool bring_all_to(TimePs now);
+  // The same, but groups may be ahead.
+  bool come_to(TimePs now);
+  // Groups that are ahead, and what has been seen of them, for a simulator that goes on in the same state.
+  // Searches begin anew.
+  struct Kept {
+    GroupsAhead::State ahead;
+    std::vector<Watch> watches;
+    std::array<KnownPeriod, 3> known;
+    std::uint64_t events = 0, credit = 0, rank_cost = 0, state_words = 0;
+
+    std::size_t memory_bytes() const;  // about
+  };
+  Kept kept() const;
+  // Before the first event.
+  void restore(const Kept& kept);
   // The simulation has been moved by other means: what has been seen of it is of another time.
   void forget();
   const Report& report() const { return report_; }

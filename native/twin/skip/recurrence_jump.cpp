@@ -121,6 +121,11 @@ void Recurrence::leave_ahead(Watch& own, Search& search, SharedState earlier, co
   });
 }
 
+bool Recurrence::come_to(TimePs now) {
+  run(~std::uint64_t{0}, now);
+  return !simulator_.is_failed() && (!ahead_.any() || !simulator_.over());
+}
+
 bool Recurrence::bring_all_to(TimePs now) {
   constexpr int kTriesMost = 4;  // a look at `now` may set groups ahead
   for (int tries = 0; tries < kTriesMost; ++tries) {

@@ -168,9 +168,10 @@ bool Recurrence::keeps_step(Watch& own, TimePs seen_period) {
   if (time < 0) return false;
   search.beat = {seen, time, count};
   if (std::max(slip, -slip) >= search.seen_period / 2) return false;
-  const TimePs next = std::max(simulator_.now() + 1, simulator_.next());
   search.next_look += slip;
-  while (slip < 0 && search.next_look < next) search.next_look += search.period;
+  if (slip >= 0) return true;
+  const TimePs next = std::max(simulator_.now() + 1, simulator_.next());
+  while (search.next_look < next) search.next_look += search.period;
   return true;
 }
 
