@@ -62,12 +62,13 @@ Episode Episodes::play_on(Component& component, TimePs now) {
   constexpr TimePs kLeastWindows = 64;
   constexpr std::size_t kStoppedMost = 256;  // simulators of plays that are kept
   Component::Play& own = *component.play;
-  const std::uint64_t each = checkpoint_packets_;
-  if (own.play.played() - own.kept >= each) keep_checkpoint(component, own.play.next_instant());
+  if (own.play.played() - own.kept >= checkpoint_packets_)
+    keep_checkpoint(component, own.play.next_instant());
   const TimePs least = now - component.first + kLeastWindows * simulator_->window_ps();
   const bool may_stop = partly_known_.size() < kStoppedMost;
-  bool goes_on = own.play.run(each);
-  while (goes_on && (own.play.known_until() < least || !may_stop)) goes_on = own.play.run(each);
+  bool goes_on = own.play.run(checkpoint_packets_);
+  while (goes_on && (own.play.known_until() < least || !may_stop))
+    goes_on = own.play.run(checkpoint_packets_);
   own.source.until = latest_sequence_;
   if (!own.source.checkpoints.empty()) component.sources = {own.source};
   report_.played += own.play.played() - std::exchange(own.counted, own.play.played());

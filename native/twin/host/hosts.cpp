@@ -60,10 +60,8 @@ std::size_t Hosts::State::memory_bytes() const {
 void Hosts::take_over(const State& earlier, const Renumbering& to) {
   const std::vector<std::uint8_t> latest = queue_pairs_.latest_of(earlier.queue_pairs, to);
   std::vector<std::uint8_t> is_latest(earlier.nics.size(), 0), is_taken(nics_.size(), 0);
-  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id) {
-    const HostQueuePair& own = queue_pairs_[id];
-    is_taken[own.nic] |= own.queue_pair.is_used() || queue_pairs_[own.peer].queue_pair.is_used();
-  }
+  for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id)
+    is_taken[queue_pairs_[id].nic] |= queue_pairs_.is_used(id);
   for (std::uint32_t id = 0; id < latest.size(); ++id) {
     const HostQueuePair& own = earlier.queue_pairs.queue_pairs[id];
     if (!earlier.queue_pairs.is_used(id)) continue;

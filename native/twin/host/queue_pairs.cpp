@@ -150,9 +150,7 @@ std::vector<std::uint8_t> QueuePairs::latest_of(const State& earlier, const Renu
   std::vector<std::uint8_t> latest(earlier.queue_pairs.size(), 0);
   for (std::uint32_t id = 0; id < earlier.queue_pairs.size(); ++id) {
     if (!earlier.is_used(id)) continue;
-    const HostQueuePair& own = queue_pairs_[to.queue_pairs[id]];
-    const bool is_taken = own.queue_pair.is_used() || queue_pairs_[own.peer].queue_pair.is_used();
-    latest[id] = to.is_latest(earlier.queue_pairs[id].rank) || !is_taken;
+    latest[id] = to.is_latest(earlier.queue_pairs[id].rank) || !is_used(to.queue_pairs[id]);
   }
   return latest;
 }

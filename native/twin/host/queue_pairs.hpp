@@ -75,6 +75,11 @@ class QueuePairs {
   std::vector<std::uint32_t> numbers_of(const State& earlier, const Renumbering& to) const;
   Packet renumbered(Packet packet, const State& earlier, const Renumbering& to) const;
 
+  // As State says.
+  bool is_used(std::uint32_t id) const {
+    return queue_pairs_[id].queue_pair.is_used() || queue_pairs_[queue_pairs_[id].peer].queue_pair.is_used();
+  }
+
   // Those of all ranks that exchange messages, by rank, then by peer, each on a NIC port.
   void connect(const RankDriver& ranks, Nics& nics, Links& links);
   // They go by the routes that hold now; those that have no way keep to their old one. What is under way

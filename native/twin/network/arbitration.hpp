@@ -69,7 +69,7 @@ class alignas(64) InputOrder {
   // together and have unlike places.
   struct Service {
     TimePs time = kLongAgo;
-    std::uint64_t order = 0;  // of those of which it is known
+    std::uint64_t order = 0;  // among those whose order is known
     std::uint32_t mark = 0;
     std::uint32_t place = 0;     // among those that came together
     std::uint64_t together = 0;  // equal for these; 0: none
