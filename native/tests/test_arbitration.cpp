@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <string>
@@ -232,7 +233,7 @@ struct KnownOrders {
     }
   }
   // Some inputs are served at one instant.
-  void serve(std::mt19937_64& random) {
+  void serve(std::mt19937_64& random, const std::string& where) {
     ++now;
     std::vector<std::uint32_t> own;
     for (std::uint32_t input = 0; input < kInputs; ++input) {
@@ -245,6 +246,13 @@ struct KnownOrders {
     }
     if (own.size() > 1) meeting.inputs.take_turns(meeting.batch, 0, own.size(), Meeting::kNumberBits, 1);
     if (own.size() == 1) meeting.inputs.serve_alone(own.front(), now);
+    std::vector<std::uint32_t> turns, expected;
+    for (std::size_t at = 0; at < own.size(); ++at)
+      turns.push_back(
+          meeting.batch.arrivals[meeting.batch.keys[at] & ((1u << Meeting::kNumberBits) - 1)].input);
+    std::ranges::copy_if(row, std::back_inserter(expected),
+                         [&](std::uint32_t it) { return std::ranges::find(own, it) != own.end(); });
+    CHECK_IN(turns == expected, where);
     for (std::size_t at = 0; at < own.size(); ++at) meeting.inputs.serve(own[at]);
     std::ranges::stable_partition(row,
                                   [&](std::uint32_t it) { return std::ranges::find(own, it) == own.end(); });
@@ -272,7 +280,7 @@ void known_orders_are_right() {
     KnownOrders own(random);
     int known = own.known(in_seed(seed));
     for (int instant = 0; instant < 40; ++instant) {
-      own.serve(random);
+      own.serve(random, in_seed(seed));
       const int now_known = own.known(in_seed(seed));
       CHECK_IN(now_known >= known, in_seed(seed));
       known = now_known;

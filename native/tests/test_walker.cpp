@@ -322,7 +322,8 @@ std::vector<std::int32_t> following_first(const std::vector<std::pair<std::int32
   walker.begin(0, operations);
   CHECK(!walker.has_ended(0));
   std::vector<std::int32_t> following;
-  Walker::Following after(walker);
+  Walker::Following after;
+  after.follow(walker);
   for (std::int32_t row = after.next(0); row >= 0; row = after.next(row)) following.push_back(row);
   return following;
 }

@@ -129,6 +129,26 @@ std::int32_t Walker::take_startable() {
   return lowest;
 }
 
+Walker::RowQueue& Walker::Following::queue_of(std::int32_t slot) {
+  const auto end = queues_.begin() + used_;
+  const auto known =
+      std::find_if(queues_.begin(), end, [slot](const SlotQueue& it) { return it.slot == slot; });
+  if (known != end) return known->rows;
+  if (end == queues_.end()) queues_.emplace_back();
+  SlotQueue& own = queues_[static_cast<std::size_t>(used_++)];
+  own.slot = slot;
+  own.rows = walker_->slot_queue_[index(slot)];
+  return own.rows;
+}
+
+std::int32_t Walker::Following::wait_less(std::int32_t row) {
+  const auto known = std::ranges::find(waits_for_, row, &Waiting::row);
+  if (known != waits_for_.end()) return --known->dependencies;
+  const std::int32_t left = walker_->states_[index(row)].waits_for - 1;
+  if (left > 0) waits_for_.push_back({row, left});
+  return left;
+}
+
 std::int32_t Walker::Following::next(std::int32_t last) {
   const NodeTable& table = *walker_->table_;
   const std::int32_t slot = table.slot[index(last)];
@@ -136,18 +156,17 @@ std::int32_t Walker::Following::next(std::int32_t last) {
   for (std::int32_t at = table.successor_start[index(last)]; at < table.successor_start[index(last) + 1];
        ++at) {
     const std::int32_t row = table.successors[index(at)], own_slot = table.slot[index(row)];
-    const auto known = waits_for_.try_emplace(row, walker_->states_[index(row)].waits_for).first;
-    if (--known->second > 0) continue;
+    if (wait_less(row) > 0) continue;
     if (own_slot < 0 || table.release_ps[index(row)] > walker_->now_) return -1;
-    if (!queues_.contains(own_slot) && walker_->slot_busy_[index(own_slot)] != 0) continue;
+    if (!has_queue(own_slot) && walker_->slot_busy_[index(own_slot)] != 0) continue;
     queue_of(own_slot).push(row);
   }
-  const auto starts = [](const auto& entry) { return !entry.second.empty(); };
-  const auto first = std::ranges::find_if(queues_, starts);
-  if (first == queues_.end() || std::find_if(std::next(first), queues_.end(), starts) != queues_.end())
-    return -1;
-  const std::int32_t row = first->second.top();
-  first->second.pop();
+  const auto end = queues_.begin() + used_;
+  const auto starts = [](const SlotQueue& it) { return !it.rows.empty(); };
+  const auto first = std::find_if(queues_.begin(), end, starts);
+  if (first == end || std::find_if(std::next(first), end, starts) != end) return -1;
+  const std::int32_t row = first->rows.top();
+  first->rows.pop();
   return row;
 }
 

@@ -7,9 +7,10 @@
 // is free (lowest row first, over all slots). It ends when its sleep, its message or all steps of its
 // collective are done.
 #pragma once
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <queue>
 #include <span>
 #include <string>
@@ -168,20 +169,38 @@ class Walker final : public Fold::Handles {
   // known now.
   class Following {
    public:
-    // The walker must not move meanwhile.
-    explicit Following(const Walker& walker) : walker_(&walker) {}
+    // Follows this walker from now on, which must not move meanwhile.
+    void follow(const Walker& walker) {
+      walker_ = &walker;
+      waits_for_.clear();
+      used_ = 0;
+    }
     // The node that starts when `last` ends: first a node in progress, then the node of the call before. -1:
     // not known, or several start at once.
     std::int32_t next(std::int32_t last);
 
    private:
-    RowQueue& queue_of(std::int32_t slot) {
-      return queues_.try_emplace(slot, walker_->slot_queue_[static_cast<std::size_t>(slot)]).first->second;
-    }
+    struct SlotQueue {
+      std::int32_t slot = -1;
+      RowQueue rows;
+    };
+    struct Waiting {
+      std::int32_t row, dependencies;
+    };
 
-    const Walker* walker_;
-    std::map<std::int32_t, std::int32_t> waits_for_;  // of nodes whose dependencies are then done in part
-    std::map<std::int32_t, RowQueue> queues_;         // by slot, of those that are free then
+    bool has_queue(std::int32_t slot) const {
+      return std::any_of(queues_.begin(), queues_.begin() + used_,
+                         [slot](const SlotQueue& it) { return it.slot == slot; });
+    }
+    RowQueue& queue_of(std::int32_t slot);
+    // One more dependency of a row is done; how many are not.
+    std::int32_t wait_less(std::int32_t row);
+
+    const Walker* walker_ = nullptr;
+    std::vector<Waiting> waits_for_;  // nodes whose dependencies are then done in part
+    std::vector<SlotQueue>
+        queues_;  // of slots that are free then; those from used_ on are kept for their memory
+    std::ptrdiff_t used_ = 0;
   };
   bool keeps_records() const { return keeps_records_; }
   TimePs last_end() const { return last_end_; }  // of the nodes that have ended

@@ -1,6 +1,8 @@
 // A simulation that goes on from a checkpoint is, from then on, the one that the checkpoint is of.
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/fold.hpp"
@@ -31,18 +33,19 @@ void compare(World& own, World& other, const std::string& name) {
 
 void check(const Case& each, World::State state, const std::string& how) {
   World whole(each);
+  std::optional<twin::Checkpoint> at;  // each in the memory of the one before
   for (int number = 0; number < kCheckpoints; ++number) {
     const std::string name = each.name + how + ", checkpoint " + std::to_string(number);
     whole.play(kFirst + number * kApart);
-    const twin::Checkpoint at = whole.simulator().checkpoint(whole.now());
-    World resumed(each, state, &at);
+    at = whole.simulator().checkpoint(whole.now(), std::exchange(at, std::nullopt));
+    World resumed(each, state, &*at);
     resumed.play(whole.now());
     compare(whole, resumed, name);
     World beside(each);
     beside.play(whole.now() + kLater);
     resumed.play(whole.now() + kLater);
     compare(beside, resumed, name + ", later");
-    CHECK_IN(at.memory_bytes() > 0, name);
+    CHECK_IN(at->memory_bytes() > 0, name);
     if (number % 20 != 0) continue;
     beside.play(kNever - 1);
     resumed.play(kNever - 1);

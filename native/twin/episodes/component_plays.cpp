@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "twin/episodes/episodes.hpp"
 
@@ -77,19 +78,23 @@ Episode Episodes::play_on(Component& component, TimePs now) {
   return episode;
 }
 
-// The latest are kept.
+// The latest are kept, in the memory of the oldest.
 void Episodes::keep_checkpoint(Component& component, TimePs time) {
   Component::Play& own = *component.play;
   std::vector<Component::Checkpoint>& checkpoints = own.source.checkpoints;
   own.kept = own.play.played();
   const std::size_t each = checkpoints.empty() ? 0 : memory_of(checkpoints.back());
   const std::size_t others = memory_bytes_ + checkpoint_bytes(component);
-  if (others + each >= memory_max_bytes_) return;
+  if (others + each >= memory_max_bytes_ || !own.play.come_to(time)) return;
+  SharedCheckpoint oldest;
   while (!checkpoints.empty() && (checkpoints.size() == kCheckpointsMost ||
-                                  others + (checkpoints.size() + 1) * each >= memory_max_bytes_))
+                                  others + (checkpoints.size() + 1) * each >= memory_max_bytes_)) {
+    oldest = std::move(checkpoints.front().play);
     checkpoints.erase(checkpoints.begin());
-  if (SharedCheckpoint found = own.play.checkpoint(time))
-    checkpoints.push_back({std::move(found), component.place, component.first});
+    for (Component::Source& source : component.sources)
+      std::erase_if(source.checkpoints, [&](const Component::Checkpoint& it) { return it.play == oldest; });
+  }
+  checkpoints.push_back({own.play.checkpoint(time, std::move(oldest)), component.place, component.first});
 }
 
 }  // namespace genie::twin

@@ -98,11 +98,12 @@ const EpisodePlace& Episodes::place_of(const Chain& chain, std::size_t at) {
 // Collectives that begin when those in progress end, by their ranks. The bytes that a rank may begin are
 // bounded by those that it has begun, so that little is played in vain.
 std::vector<Episodes::Chain> Episodes::chains_of(const Component& component) {
-  std::map<std::int32_t, std::int64_t> bytes_left;
+  bytes_left_.resize(plans_.size());
   for (const std::unique_ptr<Act>& act : component.acts) {
     for (std::size_t at = 0; at < act->members.size() && !act->is_message(); ++at) {
       const std::int32_t rank = act->place->ranks[at], node = act->members[at].node;
-      if (node >= 0) bytes_left[rank] += kExpectedMost * plans_[index(rank)]->table->size_bytes[index(node)];
+      if (node >= 0)
+        bytes_left_[index(rank)] += kExpectedMost * plans_[index(rank)]->table->size_bytes[index(node)];
     }
   }
   std::vector<Chain> chains;
@@ -111,9 +112,12 @@ std::vector<Episodes::Chain> Episodes::chains_of(const Component& component) {
       const Act::Member& own = act->members[at];
       const std::int32_t rank = act->place->ranks[at];
       if (own.node < 0 || simulator_->hosts().ranks().walker(rank).has_ended(own.node)) continue;
-      Chain chain = chain_from(rank, own, bytes_left[rank]);
+      Chain chain = chain_from(rank, own, bytes_left_[index(rank)]);
       if (!chain.keys.empty()) chains.push_back(std::move(chain));
     }
+  }
+  for (const std::unique_ptr<Act>& act : component.acts) {
+    for (const std::int32_t rank : act->place->ranks) bytes_left_[index(rank)] = 0;
   }
   return chains;
 }
@@ -122,8 +126,8 @@ Episodes::Chain Episodes::chain_from(std::int32_t rank, const Act::Member& own, 
   const Walker& walker = simulator_->hosts().ranks().walker(rank);
   const RankPlan& plan = *plans_[index(rank)];
   Chain chain{.rank = rank, .from = &own, .nodes = {}, .keys = {}};
-  Walker::Following following(walker);
-  for (std::int32_t node = following.next(own.node); node >= 0; node = following.next(node)) {
+  following_.follow(walker);
+  for (std::int32_t node = following_.next(own.node); node >= 0; node = following_.next(node)) {
     const bool is_collective = plan.table->kind[index(node)] == static_cast<std::uint8_t>(NodeKind::kColl);
     if (!is_collective || walker.play_of(node) != Walker::Play::kHeld) break;
     bytes_left -= plan.table->size_bytes[index(node)];

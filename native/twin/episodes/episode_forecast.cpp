@@ -28,30 +28,39 @@ std::vector<Episodes::Act*> Episodes::in_order(Component& component) {
     return std::tuple(first, act->place->ranks.front(), act->place->ranks.back(), act->members.size(),
                       act->sender, act->kind, act->operation.size_bytes, act->operation.handle);
   };
-  std::ranges::stable_sort(acts, {}, key);
-  std::vector<std::vector<Act::Member*>> rows(component.place->ranks.size());
+  if (acts.size() > 1) std::ranges::stable_sort(acts, {}, key);
+  struct OfRank {
+    std::size_t rank;  // among those of the component
+    Act::Member* member;
+    auto key() const { return std::pair(rank, member->sequence); }
+  };
+  std::vector<OfRank> rows;
+  rows.reserve(component.place->ranks.size());
   for (Act* act : acts) {
     for (std::size_t at = 0; at < act->members.size(); ++at) {
       Act::Member& member = act->members[at];
       member.row = -1;
       if (member.node < 0 && !act->is_message()) continue;
-      rows[component.place->place_of(act->place->ranks[at])].push_back(&member);
+      rows.push_back({component.place->place_of(act->place->ranks[at]), &member});
     }
   }
-  for (std::vector<Act::Member*>& of_rank : rows) {
-    std::ranges::stable_sort(of_rank, {}, &Act::Member::sequence);
-    for (std::size_t row = 0; row < of_rank.size(); ++row) {
-      Act::Member& own = *of_rank[row];
-      own.row = static_cast<std::int32_t>(row);
+  if (!std::ranges::is_sorted(rows, {}, &OfRank::key)) std::ranges::stable_sort(rows, {}, &OfRank::key);
+  for (auto first = rows.begin(); first != rows.end();) {
+    const auto end =
+        std::find_if(first, rows.end(), [&](const OfRank& it) { return it.rank != first->rank; });
+    for (auto row = first; row != end; ++row) {
+      Act::Member& own = *row->member;
+      own.row = static_cast<std::int32_t>(row - first);
       if (own.is_expected) {
         own.after = own.follows == nullptr ? -1 : own.follows->row;
         continue;
       }
-      const auto before = std::ranges::find_if(of_rank, [&](const Act::Member* it) {
-        return it != &own && it->end == own.start && own.start != kNever;
+      const auto before = std::find_if(first, end, [&](const OfRank& it) {
+        return it.member != &own && it.member->end == own.start && own.start != kNever;
       });
-      own.after = before == of_rank.end() ? -1 : static_cast<std::int32_t>(before - of_rank.begin());
+      own.after = before == end ? -1 : static_cast<std::int32_t>(before - first);
     }
+    first = end;
   }
   return acts;
 }
@@ -100,6 +109,7 @@ InputServices Episodes::services_before(std::vector<Component::Entry>& entries,
                       it.service.order, it.link);
   });
   InputServices services;
+  services.reserve(entries.size());
   TimePs place = -static_cast<TimePs>(entries.size()) - 1;
   std::uint32_t mark = 0;
   const auto target_of = [&](const Entry& own) { return simulator_->links().target_of(own.link); };
@@ -162,7 +172,8 @@ void Episodes::replace(Episode& known, Episode next) {
 
 Episode& Episodes::episode_of(Component& component, const std::vector<Act*>& acts, TimePs now) {
   const EpisodePlace& place = *component.place;
-  std::vector<std::int64_t> key{static_cast<std::int64_t>(place.alike)};
+  std::vector<std::int64_t>& key = key_;
+  key.assign({static_cast<std::int64_t>(place.alike)});
   for (const InputService& own : services_)
     key.insert(key.end(), {own.link, own.time, own.mark, own.is_later});
   for (const Act* act : acts) {
@@ -183,12 +194,11 @@ Episode& Episodes::episode_of(Component& component, const std::vector<Act*>& act
                              member.after, member.is_by_timer});
     }
   }
-  const std::size_t key_bytes = key.size() * sizeof(key.front());
-  const auto [known, is_new] = known_.try_emplace(std::move(key));
+  const auto [known, is_new] = known_.try_emplace(key);
   Episode& episode = known->second;
   if (is_new) {
     ++report_.distinct;
-    memory_bytes_ += episode.memory_bytes() + key_bytes;
+    memory_bytes_ += episode.memory_bytes() + key.size() * sizeof(key.front());
   }
   if (is_new || !is_known(component, episode, now)) {
     replace(episode, play_new(component, rows_of(acts), now));
@@ -336,6 +346,7 @@ bool Episodes::takes_ends(Component& component, TimePs now, std::uint32_t foreca
   if (heard_.size() > 1) {
     std::ranges::sort(heard_, {}, [](const Heard& it) { return std::pair(it.rank, it.row); });
     std::vector<Heard> sorted;
+    sorted.reserve(heard_.size());
     for (std::size_t rank = 0; rank < component.episode->end_order.size(); ++rank) {
       for (const std::int32_t row : component.episode->end_order[rank]) {
         const auto own = std::ranges::lower_bound(heard_, std::pair(rank, row), {},

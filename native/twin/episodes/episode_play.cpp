@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -196,19 +197,17 @@ bool EpisodePlay::run(std::uint64_t packets, TimePs until) {
   return refusal().empty();
 }
 
-SharedCheckpoint EpisodePlay::checkpoint(TimePs at) {
-  return is_sound() && recurrence_.come_to(at) ? take_checkpoint(at) : nullptr;
+// Checkpoints are made as objects that are not const, so that the last one that holds one may change it.
+SharedCheckpoint EpisodePlay::checkpoint(TimePs at, SharedCheckpoint reused) {
+  std::optional<Checkpoint> state;
+  if (reused.use_count() == 1) state = std::move(std::const_pointer_cast<EpisodeCheckpoint>(reused)->state);
+  return std::make_shared<EpisodeCheckpoint>(
+      EpisodeCheckpoint{simulator_.checkpoint(at, std::move(state)), plan_, recurrence_.kept()});
 }
 
 SharedCheckpoint EpisodePlay::whole_checkpoint(TimePs at) {
-  return is_sound() && recurrence_.bring_all_to(at) ? take_checkpoint(at) : nullptr;
-}
-
-// It has come to `at`.
-SharedCheckpoint EpisodePlay::take_checkpoint(TimePs at) {
-  if (!is_sound()) return nullptr;
-  return std::make_shared<const EpisodeCheckpoint>(
-      EpisodeCheckpoint{simulator_.checkpoint(at), plan_, recurrence_.kept()});
+  const bool has_come = is_sound() && recurrence_.bring_all_to(at) && is_sound();
+  return has_come ? checkpoint(at, nullptr) : nullptr;
 }
 
 Episode EpisodePlay::result(bool is_whole) {

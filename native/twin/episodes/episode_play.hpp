@@ -54,9 +54,12 @@ class EpisodePlay {
   bool run(std::uint64_t packets, TimePs until = kNever);
   // The earliest time of a checkpoint.
   TimePs next_instant() { return recurrence_.next_instant(); }
-  // At `at`; nullptr where it does not come to it, or cannot stand for others. Groups may be ahead.
-  SharedCheckpoint checkpoint(TimePs at);
-  // The same, but no group is ahead: others may go on from it.
+  // All but groups that are ahead come to `at`. False where they do not, or where it cannot stand for others.
+  bool come_to(TimePs at) { return is_sound() && recurrence_.come_to(at) && is_sound(); }
+  // At the time to which it has come. `reused`: an earlier one of this play, or nullptr. If no other has it,
+  // the checkpoint takes its memory.
+  SharedCheckpoint checkpoint(TimePs at, SharedCheckpoint reused);
+  // At `at`, with no group ahead: others may go on from it. nullptr where it does not come to it.
   SharedCheckpoint whole_checkpoint(TimePs at);
   // Data packets that have been played here, one by one.
   std::uint64_t played() const { return simulator_.data_packets() - before_ - recurrence_.report().packets; }
@@ -68,7 +71,6 @@ class EpisodePlay {
 
  private:
   bool is_sound() { return !simulator_.links().has_doubtful_turn() && refusal().empty(); }
-  SharedCheckpoint take_checkpoint(TimePs at);
   std::string refusal();
   bool was_refused();
 

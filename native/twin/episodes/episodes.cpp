@@ -318,6 +318,7 @@ Episodes::Component& Episodes::take_component() {
 
 // To what uses its links.
 void Episodes::join(const Act& act, const std::vector<std::uint32_t>& cables, TimePs time) {
+  if (act.component->entries.empty()) act.component->entries.reserve(2 * cables.size());
   for (const std::uint32_t cable : cables) {
     Claim& own = claims_[cable];
     if (own.is_live) conflict(act.kind, act.kind, "packets that are not played apart use the same links");

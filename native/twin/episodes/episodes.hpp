@@ -20,6 +20,7 @@
 #include "twin/episodes/episode_play.hpp"
 #include "twin/episodes/kinds.hpp"
 #include "twin/packet_level/simulator.hpp"
+#include "walker/walker.hpp"
 
 namespace genie::twin {
 
@@ -339,8 +340,12 @@ class Episodes final : public Simulator::Listener {
   };
   bool has_live_ = false;     // packets of its own
   std::vector<Heard> heard_;  // of the component at hand
-  InputServices services_;
-  std::uint64_t forecast_packets_ = 0;  // of all components
+  InputServices services_;    // before it
+  // Kept for their memory.
+  std::vector<std::int64_t> key_;         // of the component at hand, in known_
+  std::vector<std::int64_t> bytes_left_;  // by rank; 0 for those that are not of the component
+  Walker::Following following_;           // of the rank at hand
+  std::uint64_t forecast_packets_ = 0;    // of all components
   std::uint64_t latest_sequence_ = 0, latest_number_ = 0;
   FlatMap<std::uint32_t> tag_of_;  // (group, tag) of a collective in progress -> its act's tag
   std::uint32_t latest_tag_ = 0;

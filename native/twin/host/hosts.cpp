@@ -37,16 +37,25 @@ void Hosts::connect() {
 }
 
 Hosts::State Hosts::state() const {
-  State state{.ranks = ranks_,
-              .queue_pairs = queue_pairs_.state(),
-              .nics = nics_,
-              .nic_times = {},
-              .timer_times = {}};
+  State state{.ranks = ranks_, .queue_pairs = {}, .nics = nics_, .nic_times = {}, .timer_times = {}};
+  keep_queue_pairs(state);
+  return state;
+}
+
+void Hosts::keep(State& state) const {
+  state.ranks = ranks_;
+  state.nics = Nics(nics_);  // a port is moved, not assigned
+  keep_queue_pairs(state);
+}
+
+void Hosts::keep_queue_pairs(State& state) const {
+  queue_pairs_.keep(state.queue_pairs);
+  state.nic_times.clear();
+  state.timer_times.clear();
   for (std::uint32_t nic = 0; nic < nics_.size(); ++nic)
     state.nic_times.push_back(schedule_.time_of(nic_source_ + nics_[nic].link()));
   for (std::uint32_t id = 0; id < queue_pairs_.size(); ++id)
     state.timer_times.push_back(schedule_.time_of(timer_source_ + id));
-  return state;
 }
 
 std::size_t Hosts::State::memory_bytes() const {

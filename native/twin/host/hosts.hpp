@@ -52,6 +52,8 @@ class Hosts {
     std::size_t memory_bytes() const;  // about
   };
   State state() const;
+  // The same in the memory of an earlier one.
+  void keep(State& state) const;
   // After connect: goes on from the state of others. `to` has their queue pairs.
   void take_over(const State& earlier, const Renumbering& to);
   // After connect, of one with the same plan and network.
@@ -147,6 +149,7 @@ class Hosts {
     return true;
   }
   void fold_queue_pair(Fold& fold, std::uint32_t id, PacketBases& bases);
+  void keep_queue_pairs(State& state) const;
 
   Nic::Allowed allowed(const Nic& nic) const {
     const std::uint32_t paused = links_.paused(nic.link());

@@ -62,7 +62,10 @@ class QueuePairs {
       return queue_pairs[id].queue_pair.is_used() || queue_pairs[queue_pairs[id].peer].queue_pair.is_used();
     }
   };
-  State state() const { return {config_, {queue_pairs_.begin(), queue_pairs_.end()}}; }
+  void keep(State& state) const {
+    state.config = config_;
+    state.queue_pairs.assign(queue_pairs_.begin(), queue_pairs_.end());
+  }
   // Before connect: the configuration of others from whose state they are going to go on.
   void share_config(std::shared_ptr<const roce::QueuePairConfig> config) { config_ = std::move(config); }
   // After connect, of connections that are used. Each rank has one queue pair towards a peer, on one path.

@@ -30,8 +30,9 @@ namespace genie::twin {
     turns.push_back(turn);
   }
   if (keeps_services()) [[unlikely]] {
-    take_kept_turns(batch, number_mask, begin + static_cast<TimePs>(keys[first] >> number_bits));
-    in_order = false;
+    const TimePs now = begin + static_cast<TimePs>(keys[first] >> number_bits);
+    take_later(now);
+    in_order = take_known_turns(batch, number_mask, now);
   } else if (!in_order) {
     std::sort(turns.begin(), turns.end());
   }
@@ -43,6 +44,15 @@ namespace genie::twin {
   const std::uint64_t after = clock_ + turns.size();
   for (const Contender& turn : turns) met_[batch.arrivals[turn.key & number_mask].input] = after;
   return end;
+}
+
+// Ascending.
+void InputOrder::list_busy(std::vector<std::uint32_t>& inputs) const {
+  inputs.clear();
+  for (std::uint32_t word = 0; word < busy_.size(); ++word) {
+    for (std::uint64_t left = busy_[word]; left != 0; left &= left - 1)
+      inputs.push_back(64 * word + static_cast<std::uint32_t>(std::countr_zero(left)));
+  }
 }
 
 void InputOrder::take_later(TimePs now) {
@@ -97,11 +107,36 @@ std::vector<std::uint32_t> InputOrder::places_of(const std::vector<KeptTurn>& tu
   return places;
 }
 
-// By the kept services. Where the order of two is not known, it is not known from now on. That matters where
-// two go on by one port.
-[[gnu::noinline]] void InputOrder::take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask,
-                                                   TimePs now) {
-  take_later(now);
+// Turns go by the kept services. Nearly always all have been served at one instant, in a known order: they
+// come together again and again. True where the turns were in this order already.
+[[gnu::noinline]] bool InputOrder::take_known_turns(ArrivalBatch& batch, std::uint64_t number_mask,
+                                                    TimePs now) {
+  const auto service_of = [&](const Contender& turn) -> Service& {
+    return services_[batch.arrivals[turn.key & number_mask].input];
+  };
+  const Service& first = service_of(batch.turns.front());
+  std::uint64_t before = 0;
+  bool is_one_order = true, in_order = true;
+  for (Contender& turn : batch.turns) {
+    const Service& own = service_of(turn);
+    is_one_order &= own.time == first.time && own.mark == first.mark;
+    in_order &= before <= own.order;
+    turn.rank = own.order;
+    before = own.order;
+  }
+  if (!is_one_order) {
+    take_kept_turns(batch, number_mask, now);
+    return false;
+  }
+  if (!in_order) std::sort(batch.turns.begin(), batch.turns.end());
+  const std::uint32_t mark = mark_at(now);
+  std::uint64_t order = clock_;
+  for (const Contender& turn : batch.turns) service_of(turn) = {now, ++order, mark};
+  return in_order;
+}
+
+// Where the order of two is not known, it is not known from now on. That matters where two go on by one port.
+void InputOrder::take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask, TimePs now) {
   std::vector<KeptTurn>& turns = kept_turns_;
   turns.clear();
   for (const Contender& turn : batch.turns) {
@@ -228,6 +263,8 @@ void ArrivalBatch::sort_keys(std::size_t count) {
   }
   for (std::size_t at = 1; at < count; ++at) {
     const std::uint64_t key = own[at];
+    if (own[at - 1] <= key) [[likely]]
+      continue;
     std::size_t hole = at;
     for (; hole > 0 && key < own[hole - 1]; --hole) own[hole] = own[hole - 1];
     own[hole] = key;

@@ -36,6 +36,7 @@ struct alignas(64) ArrivalBatch {
 
   std::vector<std::uint64_t> keys, sorted;  // of one size
   std::vector<Arrival> arrivals;
+  std::vector<std::uint32_t> inputs;    // by which they come, ascending
   std::vector<Contender> turns, drawn;  // of one instant
   std::array<std::uint32_t, (1u << kBucketBits) + 1> places{};
   bool has_doubtful_turn = false;  // turns have mattered where the order of inputs is not known
@@ -61,7 +62,12 @@ class alignas(64) InputOrder {
     links.push_back(link);
     served_.push_back(0);
     met_.push_back(0);
+    busy_.resize((links.size() + 63) / 64);
   }
+  // Packets are on their way by an input, or are not. Bits may be stale, but never missing.
+  void set_busy(std::uint32_t input) { busy_[input / 64] |= std::uint64_t{1} << (input % 64); }
+  void set_idle(std::uint32_t input) { busy_[input / 64] &= ~(std::uint64_t{1} << (input % 64)); }
+  void list_busy(std::vector<std::uint32_t>& inputs) const;
   void serve(std::uint32_t input) { served_[input] = ++clock_; }
 
   // The latest service of an input. Packets that are played apart pass inputs beside others that the switch
@@ -153,10 +159,12 @@ class alignas(64) InputOrder {
     std::uint32_t input = 0;
   };
   static std::vector<std::uint32_t> places_of(const std::vector<KeptTurn>& turns);
+  bool take_known_turns(ArrivalBatch& batch, std::uint64_t number_mask, TimePs now);
   void take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask, TimePs now);
   void draw_turns(ArrivalBatch& batch, std::size_t first, std::size_t end, std::uint64_t number_mask,
                   std::uint64_t seed);
 
+  std::vector<std::uint64_t> busy_;    // a bit for each input
   std::vector<std::uint64_t> served_;  // by input: the clock after its last arrival
   std::vector<std::uint64_t> met_;     // and after the last instant at which it came with others
   std::uint64_t clock_ = 0;            // arrivals ever

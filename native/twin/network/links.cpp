@@ -83,6 +83,7 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
   for (const std::uint32_t process : process_of_node) ++nodes[process];
   waiting_.assign(schedule_->processes(), {});
   inputs_.assign(schedule_->processes(), {});
+  input_of_link_.resize(count_);
   batches_.resize(schedule_->threads());
   arenas_.resize(schedule_->threads());
   mailboxes_.resize(schedule_->threads());
@@ -94,6 +95,7 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
     if (port.process == port.target_process) port.set(Port::kInside);
     if (targets_[number] >= network_->hosts && nodes[port.target_process] == 1) {
       port.set(Port::kToSwitch);
+      input_of_link_[number] = static_cast<std::uint32_t>(inputs_[port.target_process].links.size());
       inputs_[port.target_process].add(number);
     }
   }

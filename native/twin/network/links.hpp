@@ -185,6 +185,8 @@ class Links {
     }
   };
   State state() const;
+  // The same in the memory of an earlier one.
+  void keep(State& state) const;
   // Before the first event, with kept services: goes on from the state of others. Of two states that have
   // used a link the packets of one have left it. `is_alone`: it is the only one.
   // renumbered(packet): with the numbers that it has here, but for the link that it has come by.
@@ -295,6 +297,7 @@ class Links {
     port.flying |= static_cast<std::uint8_t>(1u << priority);
     if (!first) return;
     if (port.is(Port::kToSwitch)) {
+      inputs_[port.target_process].set_busy(input_of_link_[number]);
       schedule_->wake(port.target_process, arrival);
     } else if (port.is(Port::kInside)) {
       schedule_->set(number, arrival);
@@ -341,9 +344,10 @@ class Links {
   TimePs backlog(const Port& port, TimePs now) const {
     return std::max<TimePs>(port.free - now, 0) + serialisation_ps(port.waiting_bytes, port.rate_bps);
   }
-  std::size_t collect(ArrivalBatch& batch, const std::vector<std::uint32_t>& inputs, TimePs begin, TimePs end,
-                      unsigned number_bits, TimePs& next);
-  void fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const;
+  std::size_t collect(ArrivalBatch& batch, InputOrder& inputs, TimePs begin, TimePs end, unsigned number_bits,
+                      TimePs& next);
+  void fetch(const std::vector<std::uint32_t>& links, const std::vector<std::uint32_t>& inputs,
+             std::size_t at) const;
   void set_rate(Port& port, std::int64_t rate_bps) const;
   void set_cut_through(std::uint32_t number);
   void change_bucket_rate(std::uint32_t number, std::int64_t rate_bps, TimePs now);
@@ -432,7 +436,7 @@ class Links {
   std::vector<DeficitRoundRobin> round_robins_;      // by link, of the weighted classes
   std::vector<std::vector<std::uint32_t>> waiting_;  // by process: links with packets that wait
   std::vector<InputOrder> inputs_;                   // by process
-  std::vector<std::uint32_t> input_of_link_;         // among those of its target, where services are kept
+  std::vector<std::uint32_t> input_of_link_;         // among those of its target, a switch
   std::vector<ArrivalBatch> batches_;                // by thread
   std::vector<RingArena> arenas_;                    // by thread
   Mailboxes mailboxes_;

@@ -24,12 +24,7 @@ bool Links::has_packets_of(std::uint32_t link, std::uint32_t one, std::uint32_t 
 }
 
 void Links::keep_services() {
-  input_of_link_.resize(count_);
-  for (InputOrder& inputs : inputs_) {
-    inputs.keep_services();
-    for (std::uint32_t input = 0; input < inputs.links.size(); ++input)
-      input_of_link_[inputs.links[input]] = input;
-  }
+  for (InputOrder& inputs : inputs_) inputs.keep_services();
 }
 
 InputOrder::Service Links::service_of(std::uint32_t link) const {
@@ -58,12 +53,24 @@ bool Links::has_drawn_turn() const {
 
 Links::State Links::state() const {
   State state{.targets = targets_,
-              .ports = {ports_.begin(), ports_.end()},
+              .ports = {},
               .packets = {},
-              .skipped_bytes = skipped_bytes_,
-              .arrivals = std::vector<TimePs>(count_, kNever),
+              .skipped_bytes = {},
+              .arrivals = {},
               .buffers = buffers_,
-              .inputs = inputs_};
+              .inputs = {}};
+  keep(state);
+  return state;
+}
+
+void Links::keep(State& state) const {
+  assert(state.targets == targets_);
+  state.ports.assign(ports_.begin(), ports_.end());
+  state.packets.clear();
+  state.skipped_bytes = skipped_bytes_;
+  state.arrivals.assign(count_, kNever);
+  state.buffers = buffers_;
+  state.inputs = inputs_;
   for (std::uint32_t link = 0; link < count_; ++link) {
     const bool is_cable = link < static_cast<std::uint32_t>(network_->links());
     if (is_cable && targets_[link] < network_->hosts) state.arrivals[link] = schedule_->time_of(link);
@@ -72,7 +79,6 @@ Links::State Links::state() const {
         state.packets.push_back(queue.at(place));
     }
   }
-  return state;
 }
 
 bool Links::State::is_used(std::uint32_t link) const {
@@ -102,6 +108,8 @@ void Links::take_over_ports(const State& earlier, const Renumbering& to,
     own.packets += from.packets;
     own.bytes += from.bytes;
     own.flying |= from.flying;
+    if (from.flying != 0 && own.is(Port::kToSwitch))
+      inputs_[own.target_process].set_busy(input_of_link_[number]);
     own.waiting |= from.waiting;
     own.waiting_bytes += from.waiting_bytes;
     own.longest_bytes = std::max(own.longest_bytes, from.longest_bytes);

@@ -19,7 +19,7 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
   const unsigned number_bits = 64 - time_bits;
   TimePs next = kNever;
   InputOrder& inputs = inputs_[process];
-  const std::size_t count = collect(batch, inputs.links, begin, end, number_bits, next);
+  const std::size_t count = collect(batch, inputs, begin, end, number_bits, next);
   batch.sort_keys(count);
   TournamentTree& tree = schedule_->tree(process);
   const std::uint32_t* const sources = schedule_->sources(process);
@@ -74,17 +74,19 @@ std::uint64_t Links::play_switch(std::uint32_t process, TimePs end) {
 
 // Takes a window's arrivals off their wires. No port puts anything on these before the window is over: until
 // then packets stay where they lie. Their number; `next` is when the first after them comes.
-std::size_t Links::collect(ArrivalBatch& batch, const std::vector<std::uint32_t>& inputs, TimePs begin,
-                           TimePs end, unsigned number_bits, TimePs& next) {
+std::size_t Links::collect(ArrivalBatch& batch, InputOrder& inputs, TimePs begin, TimePs end,
+                           unsigned number_bits, TimePs& next) {
   std::size_t count = 0;
-  for (std::uint32_t input = 0; input < inputs.size(); ++input) {
-    fetch(inputs, input);
-    Port& port = ports_[inbound_[inputs[input]]];
+  inputs.list_busy(batch.inputs);
+  for (std::size_t at = 0; at < batch.inputs.size(); ++at) {
+    fetch(inputs.links, batch.inputs, at);
+    const std::uint32_t input = batch.inputs[at], link = inputs.links[input];
+    Port& port = ports_[inbound_[link]];
     for (unsigned left = port.flying; left != 0; left &= left - 1) {
       const auto own = static_cast<unsigned>(std::countr_zero(left));
       PriorityQueue& queue = port.queues[own];
       const std::uint32_t flying = queue.flying, mask = queue.capacity - 1;
-      buffers_.fetch(inputs[input], own);
+      buffers_.fetch(link, own);
       batch.make_room(count + flying);
       std::uint64_t* const keys = batch.keys.data();
       Arrival* const arrivals = batch.arrivals.data();
@@ -114,23 +116,27 @@ std::size_t Links::collect(ArrivalBatch& batch, const std::vector<std::uint32_t>
       queue.flying = flying - taken;
       if (taken == flying) port.flying &= static_cast<std::uint8_t>(~(left & (0u - left)));
     }
+    if (port.flying == 0) inputs.set_idle(input);
   }
   return count;
 }
 
-// Fetches early what collect is about to read of the inputs after this one.
-void Links::fetch(const std::vector<std::uint32_t>& inputs, std::size_t input) const {
-  if (input + 3 < inputs.size()) {
-    const Port& port = ports_[inbound_[inputs[input + 3]]];
+// Fetches early what collect is about to read of the inputs after this one. On a long link more packets are
+// on their way than come in a window.
+void Links::fetch(const std::vector<std::uint32_t>& links, const std::vector<std::uint32_t>& inputs,
+                  std::size_t at) const {
+  constexpr std::uint32_t kMost = 16, kEachLine = 64 / sizeof(Packet);
+  if (at + 3 < inputs.size()) {
+    const Port& port = ports_[inbound_[links[inputs[at + 3]]]];
     __builtin_prefetch(&port);
     __builtin_prefetch(&port.queues[0]);
   }
-  if (input + 1 < inputs.size()) {
-    const Port& port = ports_[inbound_[inputs[input + 1]]];
+  if (at + 1 < inputs.size()) {
+    const Port& port = ports_[inbound_[links[inputs[at + 1]]]];
     for (unsigned left = port.flying; left != 0; left &= left - 1) {
       const PriorityQueue& queue = port.queues[static_cast<unsigned>(std::countr_zero(left))];
-      queue.fetch(0);
-      queue.fetch(2);
+      const std::uint32_t count = std::min(queue.flying, kMost);
+      for (std::uint32_t place = 0; place < count; place += kEachLine) queue.fetch(place);
     }
   }
 }

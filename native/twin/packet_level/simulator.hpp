@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,7 +63,8 @@ class Simulator {
   void connect();
   void begin(TimePs now);
   // Its state, where all have come to `now`. An episode, of which nothing is drawn.
-  Checkpoint checkpoint(TimePs now) const;
+  // `reused`: an earlier one of this simulation, whose memory the checkpoint takes.
+  Checkpoint checkpoint(TimePs now, std::optional<Checkpoint> reused = {}) const;
   // Between connect() and begin() at the checkpoint's time: goes on from the state of others. Of two states
   // that have used a host `to` says which has used it last. `is_alone`: it is the only one. Their queue pairs
   // get their numbers from the simulator.

@@ -1,6 +1,7 @@
 // A simulation's state at an instant, for another that goes on from it.
 #include <algorithm>
 #include <cassert>
+#include <optional>
 #include <utility>
 
 #include "core/index.hpp"
@@ -12,16 +13,20 @@ std::size_t Checkpoint::memory_bytes() const {
   return processes.size() * sizeof(Process) + hosts.memory_bytes() + links.memory_bytes();
 }
 
-Checkpoint Simulator::checkpoint(TimePs now) const {
+Checkpoint Simulator::checkpoint(TimePs now, std::optional<Checkpoint> reused) const {
   assert(is_divided() && schedule_.threads() == 1 && network_->changes.empty());
-  Checkpoint own{.now = now,
-                 .hosts = hosts_.state(),
-                 .links = links_.state(),
-                 .processes = {},
-                 .data_packets = data_packets(),
-                 .events = events()};
-  for (const std::uint32_t process : processes_.of_nodes()) own.processes.push_back(processes_[process]);
-  return own;
+  if (!reused) {
+    reused = Checkpoint{.hosts = hosts_.state(), .links = links_.state(), .processes = {}};
+  } else {
+    hosts_.keep(reused->hosts);
+    links_.keep(reused->links);
+  }
+  reused->now = now;
+  reused->processes.clear();
+  for (const std::uint32_t process : processes_.of_nodes()) reused->processes.push_back(processes_[process]);
+  reused->data_packets = data_packets();
+  reused->events = events();
+  return *std::move(reused);
 }
 
 void Simulator::take_over(const Checkpoint& earlier, Renumbering to, bool is_alone) {
