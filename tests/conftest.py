@@ -16,6 +16,7 @@ import pytest
 import time_limit
 from browsed import Opened, opening
 from clean_wheel import CleanWheel, build_clean_wheel
+from hypothesis import settings
 from real_slurm import PROGRAMS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,6 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # Many containers forbid bytecode: each of the thousands of Pythons that tests start would compile Genie again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Drawn examples are the same in each run, and no machine is too slow for them.
+settings.register_profile("genie", deadline=None, derandomize=True)
+settings.load_profile("genie")
 
 MARKS = re.compile(r"^pytestmark = .*", re.MULTILINE)
 

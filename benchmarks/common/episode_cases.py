@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from common.skip_cases import GBPS, KIB, MIB, NS, US, SkipCase
+from common.skip_cases import GBPS, KIB, MIB, NS, US, SkipCase, drawn_gpus
 from genie.collectives.nccl.shape import NcclShape
 from genie.config.congestion import Dcqcn, NoControl
 from genie.config.units import Duration, Rate, Size
@@ -68,8 +68,9 @@ def draw_job(seed: int, size_factor: int = 1, kind: str = "job") -> SkipCase:
     make = {"job": _job, "buckets": _bucket_job, "stages": _stage_job, "pipeline": _pipeline_job}[kind]
     workload = make(draw, servers, server, size_factor, OPERATIONS if is_nccl else OPERATIONS + ROOTED)
     if is_nccl:
-        lowering = Lowering(nccl=NcclShape(ranks_per_node=server, buffer_bytes=draw.choice([256 * KIB, 1 * MIB])))
-        wire = "nccl"
+        gpus = drawn_gpus(seed)
+        shape = NcclShape(ranks_per_node=server, buffer_bytes=draw.choice([256 * KIB, 1 * MIB]), server=gpus)
+        lowering, wire = Lowering(nccl=shape), "nccl" if gpus is None else f"nccl on {gpus.gpu}"
     else:
         credit, channels = draw.choice([True, False]), draw.choice([1, 2])
         lowering, wire = Lowering(channels=channels, credit=credit), f"plain, {channels} channels, credit {credit}"

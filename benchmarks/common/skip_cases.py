@@ -12,6 +12,7 @@ import genie_core
 import numpy as np
 
 from genie.collectives.nccl.shape import NcclShape
+from genie.collectives.nccl.tuning import Server
 from genie.config.congestion import CONTROLS, Hpcc
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import Plan, build_plan
@@ -114,8 +115,9 @@ def draw_case(seed: int, size_factor: int = 1) -> SkipCase:
     skew_ns = draw.choice([0, 0, 1, 5000])
     workload = _job(op, hosts, size_bytes, count, [draw.randrange(skew_ns + 1) for _ in range(hosts)])
     if draw.random() < 0.6:
-        lowering = Lowering(nccl=NcclShape(ranks_per_node=server, buffer_bytes=draw.choice([256 * KIB, 1 * MIB])))
-        wire = "nccl"
+        gpus = drawn_gpus(seed)
+        shape = NcclShape(ranks_per_node=server, buffer_bytes=draw.choice([256 * KIB, 1 * MIB]), server=gpus)
+        lowering, wire = Lowering(nccl=shape), "nccl" if gpus is None else f"nccl on {gpus.gpu}"
     else:
         credit, channels = draw.choice([True, False]), draw.choice([1, 2])
         lowering, wire = Lowering(channels=channels, credit=credit), f"plain, {channels} channels, credit {credit}"
@@ -126,6 +128,11 @@ def draw_case(seed: int, size_factor: int = 1) -> SkipCase:
         f"{control.__name__}, pfc {has_pfc}, skew {skew_ns} ns, latency {latency_ps} ps, {threads} threads{fault}"
     )
     return SkipCase(name, fabric, workload, lowering, threads, stops)
+
+
+def drawn_gpus(seed: int) -> Server | None:
+    """Servers whose GPUs take time for NCCL's messages, in every other case: a draw of its own."""
+    return Server("h100", "2.30", 450.0, 50.0) if random.Random(f"gpus {seed}").random() < 0.5 else None
 
 
 def _job(op: Op, ranks: int, size_bytes: int, count: int, starts_ns: list[int]) -> Workload:

@@ -117,8 +117,8 @@ void Walker::fold(Fold& fold, Instance& at) {
   for (std::int32_t channel = 0; steps.has_times() && channel < steps.channels; ++channel) {
     Channel& own = channels_[at.first_channel + index(channel)];
     fold.not_before(own.free);
-    fold.not_before(own.left, kApart);
-    fold.not_before(own.received, kApart);
+    fold.not_before(own.left, Channel::kApart);
+    fold.not_before(own.received, Channel::kApart);
   }
   for (std::size_t peer = 0; peer < steps.send_peers.size(); ++peer) {
     SendRecord& send = sends_[at.first_send + peer];

@@ -13,8 +13,6 @@ namespace genie::walker_parts {
 inline constexpr std::int32_t kArrivedEarly = 1 << 30;
 // True for the counter of a step that waits for no other: it is under way or over.
 inline bool is_ready(std::int32_t counter) { return counter == 0 || counter == kArrivedEarly; }
-// Sends of a channel leave one after another, and so end its receives: timers of one time have no order.
-inline constexpr TimePs kApart = 1000;
 inline constexpr std::uint32_t kFirstStep = 0xFFFFFFFEu;  // of a timer: a collective's steps begin
 inline constexpr std::uint32_t kWholeNode = 0xFFFFFFFFu;  // the step half of a handle that is a node's own
 

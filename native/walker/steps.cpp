@@ -170,7 +170,7 @@ void Walker::receive_done(std::int32_t instance, std::int32_t step) {
     return;
   }
   Channel& channel = channels_[instances_[index(instance)].first_channel + steps.channel[index(step)]];
-  channel.received = std::max(channel.received + kApart, now_ + delay);
+  channel.received = std::max(channel.received + Channel::kApart, now_ + delay);
   out_->push_back({.type = Operation::Type::kTimer,
                    .handle = handle_of(node, static_cast<std::uint32_t>(step)),
                    .at = channel.received});
@@ -184,7 +184,7 @@ TimePs Walker::leaves_at(const Instance& at, std::int32_t step, std::int64_t siz
   channel.free = std::max(channel.free, now_) + of_bytes(steps.work_per_kib[index(step)]);
   TimePs leaves = channel.free + steps.delay[index(step)] + of_bytes(steps.delay_per_kib[index(step)]);
   if (steps.credit[index(step)]) leaves += shared_->slice_delay;
-  channel.left = std::max(channel.left + kApart, leaves);
+  channel.left = std::max(channel.left + Channel::kApart, leaves);
   return channel.left;
 }
 

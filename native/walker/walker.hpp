@@ -245,7 +245,10 @@ class Walker final : public Fold::Handles {
   // A channel of a collective on a GPU. `free`: when it can work on its next send. `left`, `received`: when
   // its last send leaves, and when its last receive is done.
   struct Channel {
-    TimePs free = 0, left = 0, received = 0;
+    // Sends of a channel leave one after another, and so end its receives: timers of one time have no order.
+    static constexpr TimePs kApart = 1000;
+
+    TimePs free = 0, left = -kApart, received = -kApart;
   };
   struct Arrival {
     std::int64_t size_bytes = 0;

@@ -10,6 +10,7 @@ from common.skip_cases import Played, SkipCase, first_difference, play
 from twin_fabrics import GBPS, MIB, twin_of
 
 from genie.collectives.nccl.shape import NcclShape
+from genie.collectives.nccl.tuning import Server
 from genie.config.units import Duration, Rate
 from genie.plan.build import Plan, build_plan
 from genie.plan.lowering import Lowering
@@ -399,3 +400,23 @@ def test_members_of_a_group_are_in_any_order(members: tuple[int, ...]) -> None:
     assert skipped.unusable == ""
     assert skipped.episodes > 0
     assert not first_difference(play(case, skips=False), skipped)
+
+
+@pytest.mark.parametrize("size_bytes", [1 << 10, 1 << 16, 4 * MIB])
+def test_collectives_on_gpus_take_as_long_whenever_they_begin(size_bytes: int) -> None:
+    """An episode has its own time 0, at which a GPU's first message leaves as at any other."""
+    graphs: dict[int, RankGraph] = {}
+    for rank in range(8):
+        builder = RankBuilder(rank)
+        last: tuple[int, ...] = ()
+        for number in range(3):
+            op, group = Op.ALL_REDUCE, rank // 2
+            last = (builder.add(2 * number, "sum", Kind.COLL, last, size_bytes=size_bytes, op=op, group=group),)
+            last = (builder.add(2 * number + 1, "compute", Kind.COMP, last, duration_ns=50_000),)
+        graphs[rank], _ = builder.finish()
+    groups = [Group(f"server{at}", (2 * at, 2 * at + 1)) for at in range(4)]
+    gpus = Lowering(nccl=NcclShape(ranks_per_node=2, server=Server("h100", "2.30", 200.0, 12.5)))
+    case = SkipCase("gpus", RAILS, Workload("gpus", 8, groups, graphs), gpus, 1, ())
+    skipped = play(case, skips=True)
+    assert not first_difference(play(case, skips=False), skipped)
+    assert skipped.episodes > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import genie_core
@@ -172,6 +173,28 @@ def test_verify_skip(tmp_path: Path) -> None:
     was_compared = skip["packets"] + skip["episodes"]["replayed"] > 0
     assert ("link counters are the same" in done.stderr) == was_compared
     assert ("nothing was skipped" in done.stderr) != was_compared
+
+
+DIFFERENT = """
+import sys
+import simtwin.play.run
+from genie.cli import entry
+
+simtwin.play.run.first_difference = lambda played, skipped: "timeline: row 0, end_ns: 1 played, 2 with skips"
+sys.argv = ["genie", *sys.argv[1:]]
+entry()
+"""
+
+
+@pytest.mark.live
+def test_a_verified_run_ends_with_1_at_a_difference(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    line = f"simulate {ROOT}/examples/transformer --rate 200Mb/s --verify-skip -o {out}"
+    command = [sys.executable, "-c", DIFFERENT, *line.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "timeline: row 0, end_ns: 1 played, 2 with skips" in done.stdout + done.stderr
+    assert json.loads((out / "run.json").read_text())["skip"]["difference"].startswith("timeline: row 0")
 
 
 def test_what_was_not_compared_is_not_called_the_same() -> None:
