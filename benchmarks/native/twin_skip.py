@@ -1,13 +1,14 @@
 """Speed of level `packet+skip`: `python benchmarks/native/twin_skip.py [--quick] [--long] [--json FILE]`.
 
 Each row plays one job at both levels, long rows with --long only. Results of both must be the same to the bit. Seconds
-are wall time on one core: those of the simulator alone, and of set-up (plan, network, routes, simulator) apart. `over
-ns-3` divides the packets by the speed of ns-3 -O3 on one core, 84,000 data packets/s, and by the seconds of the
-simulator. ns-3 itself is not run.
+are wall time on one core: those of the simulator alone. Reading or generating the workload, and set-up (plan, network,
+routes, simulator), stand apart. `over ns-3` divides the packets by the speed of ns-3 -O3 on one core, 84,000 data
+packets/s, and by the seconds of the simulator. ns-3 itself is not run. `error` is the difference of end times from
+level packet, 0 where the bits are the same. Where the packets are not played it is not known.
 
 `gpt13b`, `gpt175b`: AICB's GPT-13B on 128 GPUs on rails and GPT-175B on 1,024 (tp8, dp128), with --aicb DATA or
 GENIE_SHARED_DATA. `gpt175b-pp`: GPT-175B as `genie generate` makes it, with tp8, pp8 and dp16 on 1,024 GPUs.
-`llama3-405b`: tp8, pp16 and dp128 on 16,384 GPUs. Played with skips only (8 minutes), and only if
+`llama3-405b`: tp8, pp16 and dp128 on 16,384 GPUs. Played with skips only (5 minutes), and only if
 --rows names it.
 `moe` and `moe-zipf`: Mixtral-8x7B with tp8, ep8 and dp16 on 128 GPUs, with equal and with Zipf sizes. `ring-N`: a ring
 all-reduce of 1 GiB (--quick: 64 MiB) with NCCL's messages on a fat tree. `permutation-128`: messages of 2 MiB, where
@@ -152,6 +153,7 @@ def rows_of(size_bytes: int, shared: Path | None) -> dict[str, Row]:
 
 def play(row: Row, *, skips: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Play a row once; its measurements, and the results that must be the same."""
+    called = time.perf_counter()
     fabric, workload = row.fabric(), row.workload()
     began = time.perf_counter()
     plan = build_plan(workload, lowering=row.lowering)
@@ -167,6 +169,7 @@ def play(row: Row, *, skips: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         for table, record in simulator.records(rank).items():
             bits |= {f"rank {rank} {table} {name}": values for name, values in record.items()}
     measured = {
+        "read_s": began - called,
         "setup_s": run.ready_s - began,
         "simulator_s": run.ended_s - run.ready_s,  # with further beginnings
         "packets": simulator.data_packets,
@@ -195,8 +198,8 @@ def main() -> int:
     else:
         rows = {name: rows[name] for name in given.rows.split(",")}
     results, met_all = [], True
-    heads = f"{'row':16} {'packets':>12} {'skipped':>8} {'set-up s':>9} {'s':>8} {'packet s':>9}"
-    print(f"{heads} {'times':>7} {'over ns-3':>10}")
+    heads = f"{'row':16} {'packets':>14} {'skipped':>8} {'read s':>7} {'set-up s':>9} {'s':>8} {'packet s':>9}"
+    print(f"{heads} {'times':>7} {'over ns-3':>10} {'error':>6}")
     for name, row in rows.items():
         is_played = not row.takes_hours and (given.long or not row.is_long)
         seconds_of: dict[bool, list[float]] = {True: [], False: []}
@@ -217,18 +220,19 @@ def main() -> int:
         target = f"target {'met' if met else 'NOT met'}"
         compared = "same bits" if is_played else "packets not played"
         said = f"DIFFERS: {differs[0]}" if differs else f"{compared}, {target}"
+        over_ns3 = packets / NS3_PACKETS_PER_S / seconds
+        error = abs(skipped["end_ms"] / played["end_ms"] - 1) if is_played else None
         print(
-            f"{name:16} {packets:12,} {share:8.2%} {skipped['setup_s']:9.3f} {seconds:8.3f} "
-            f"{played_s:9.3f} {times:7.1f} {packets / NS3_PACKETS_PER_S / seconds:10,.0f} {said}",
+            f"{name:16} {packets:14,} {share:8.2%} {skipped['read_s']:7.2f} {skipped['setup_s']:9.3f} {seconds:8.3f} "
+            f"{played_s:9.3f} {times:7.1f} {over_ns3:10,.0f} {'' if error is None else f'{error:.1%}':>6} {said}",
             flush=True,
         )
         if not met and row.limit:
             print(f"{'':16} {row.limit}", flush=True)
         measured_times = times if is_played else None
         seconds_of_each = {"packet_s": seconds_of[False], "skip_s": seconds_of[True]} if row.plays > 1 else {}
-        results.append(
-            {"row": name, "met": met, "packet": played, "skip": skipped, "times": measured_times, **seconds_of_each}
-        )
+        compared_with = {"times": measured_times, "over_ns3": over_ns3, "error": error}
+        results.append({"row": name, "met": met, "packet": played, "skip": skipped, **compared_with, **seconds_of_each})
     if given.json:
         Path(given.json).write_text(json.dumps({"rows": results}, indent=1) + "\n")
     return 0 if met_all else 1

@@ -260,6 +260,24 @@ class LiveRunFile(RunFields):
     settings: dict[str, Any]
 
 
+class EpisodeFields(TypedDict):
+    """Parts of a job that were played apart: how often one stood for packets, and how many different ones."""
+
+    replayed: int
+    distinct: int
+
+
+class EstimateFields(TypedDict):
+    """Skips of --skip-error. `error`, `apart`: largest bounds of a mean rate and of a message's end."""
+
+    skips: int
+    packets: int
+    confidence: float
+    error: float
+    apart: float
+    messages: list[dict[str, Any]]
+
+
 class SkipFields(TypedDict):
     """Parts of a simulation at level packet+skip that were skipped, and why others were not."""
 
@@ -269,6 +287,8 @@ class SkipFields(TypedDict):
     jumps: int
     periods: int
     snapshots: int
+    episodes: EpisodeFields
+    estimates: NotRequired[EstimateFields]
     reasons: list[str]
     difference: NotRequired[str]
 

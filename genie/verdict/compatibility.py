@@ -132,3 +132,15 @@ def _first_starts(run: Run, iterations: list[int]) -> pl.DataFrame:
     """(iteration, rank, start_ns) of each rank's first communication in an iteration."""
     moving = pl.col("kind").is_in(["coll", "send", "recv"]) & pl.col("iteration").is_in(iterations)
     return run.timeline.filter(moving).group_by("iteration", "rank").agg(pl.col("start_ns").min())
+
+
+def estimates_of(twin: Run) -> list[str]:
+    """A warning where the simulated times may be apart from those of level packet, none where they are its times."""
+    advice = "simulate at level packet+skip without --skip-error for a verdict"
+    bound = twin.info.get("error_bound", 0.0)
+    if bound is None:
+        level = twin.info.get("level")
+        return [f"twin: level {level} simulates no packets, and its error has no bound; {advice}"]
+    if bound > 0:
+        return [f"twin: with --skip-error, its times may be up to {bound:.2%} apart from those of packets; {advice}"]
+    return []

@@ -13,6 +13,7 @@ from genie.verdict.align import Aligned, align
 from genie.verdict.bounds import bounds_of, judged_links, named, reasons_named
 from genie.verdict.by_tier.imbalance import imbalances
 from genie.verdict.by_tier.tiers import between_switches, judged_tiers
+from genie.verdict.compatibility import estimates_of
 from genie.verdict.components import attachments, components
 from genie.verdict.cost import cost_of
 from genie.verdict.coverage import coverage_of, nics_of
@@ -346,12 +347,12 @@ def has_compute_of(run: Run, live: Run) -> bool:
 
 
 def warnings_of(live: Run, twin: Run) -> list[str]:
-    """The warnings of both runs, each with its world in front."""
+    """The warnings of both runs, each with its world in front; then that the simulated times are estimates."""
     worlds: dict[str, str] = {}
     for world, run in (("live", live), ("twin", twin)):
         for text in map(str, run.info.get("warnings") or []):
             worlds[text] = f"{worlds[text]} and {world}" if text in worlds else world
-    return [f"{world}: {text}" for text, world in worlds.items()]
+    return [f"{world}: {text}" for text, world in worlds.items()] + estimates_of(twin)
 
 
 def late_ranks(collectives: list[Collective], iterations: int) -> list[dict[str, Any]]:

@@ -357,6 +357,9 @@ def test_the_twin_tells_how_many_episodes_there_were() -> None:
     facts = skipped.skipped.facts(skipped.counters["data_packets"])
     assert facts["episodes"]["replayed"] == 40
     assert facts["share"] > 0.5
+    once = twin.play(job(10), lowering=NCCL, skips=True)
+    assert once.skipped is not None
+    assert facts["episodes"]["distinct"] == once.skipped.distinct  # the next iteration plays nothing anew
     assert np.all(np.asarray(skipped.timeline["end_ns"]) >= 0)
 
 

@@ -235,6 +235,21 @@ def test_a_twin_that_did_not_follow_will_do() -> None:
     assert verdict.coverage["follow"] is False
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"level": "packet+skip", "error_bound": 0.0}, None),
+        ({}, None),  # of before bounds were recorded
+        ({"level": "packet+skip", "error_bound": 0.05}, "its times may be up to 5.00% apart from those of packets"),
+        ({"level": "flow", "error_bound": None}, "level flow simulates no packets, and its error has no bound"),
+    ],
+)
+def test_a_verdict_says_that_simulated_times_are_estimates(facts: dict[str, object], said: str | None) -> None:
+    live, twin = run_pair(5, Noise())
+    warnings = judge(live, replace(twin, info={**twin.info, **facts})).warnings
+    assert [said in text for text in warnings] == [True] if said else warnings == []
+
+
 def test_without_names_a_rank_goes_by_its_number() -> None:
     live, twin = run_pair(6, Noise(), Fault(5, 0.5))
     del live.info["hosts"], twin.info["hosts"]
