@@ -13,7 +13,7 @@ import numpy as np
 
 from genie.collectives.nccl.shape import NcclShape
 from genie.collectives.nccl.tuning import Server
-from genie.config.congestion import CONTROLS, Hpcc
+from genie.config.congestion import CONTROLS, Hpcc, name_of
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import Plan, build_plan
 from genie.plan.lowering import Lowering
@@ -56,6 +56,11 @@ class SkipCase:
     threads: int
     stops_ps: tuple[int, ...]  # times to which a run comes, as sampling does
 
+    @property
+    def has_telemetry(self) -> bool:
+        """Packets have telemetry instead of marks."""
+        return isinstance(self.fabric.congestion, Hpcc)
+
 
 @dataclass(frozen=True)
 class Played:
@@ -64,7 +69,7 @@ class Played:
     bits: dict[str, Any]
     marked: int
     packets: int
-    skipped: int
+    skipped: int  # packets
     episodes: int = 0  # that took the place of packets
     unusable: str = ""  # why there were none
     continued: int = 0  # plays that went on where they had stopped
@@ -82,26 +87,23 @@ def draw_case(seed: int, size_factor: int = 1) -> SkipCase:
         (RailOptimized(servers=4, rails=2, spines=2, domain=Domain(Rate(1600 * GBPS), Duration(25 * NS))), 8, 2),
     ]
     topology, hosts, server = draw.choice(topologies)
-    control = draw.choice([kind for kind in CONTROLS.values() if kind is not Hpcc])
+    control = draw.choice([kind for kind in CONTROLS.values() if kind is not Hpcc])()
     has_pfc, marks_early = draw.random() < 0.5, draw.random() < 0.25
     pfc = Pfc() if has_pfc else None
     delay_ps = draw.choice([200 * NS, 500 * NS, 2 * US])
-    faults, fault = [], ""
-    if isinstance(topology, LeafSpine) and draw.random() < 0.4:
-        at_ps = draw.randrange(20 * US, 400 * US)
-        rate = draw.choice([None, Rate(40 * GBPS)])
-        faults = [Fault(at=Duration(at_ps), until=Duration(at_ps + 100 * US), link="leaf0->spine1", rate=rate)]
-        fault = f", leaf0->spine1 {'down' if rate is None else 'slower'} at {at_ps} ps"
+    faults, fault = _draw_fault(seed, topology, draw)
     latency_ps = draw.choice([0, 0, 700 * NS])
+    link = Link(Rate(draw.choice([100, 400]) * GBPS), Duration(delay_ps))
+    control = _drawn_hpcc(seed, link.rate) or control
     fabric = Fabric(
         topology=topology,
-        link=Link(Rate(draw.choice([100, 400]) * GBPS), Duration(delay_ps)),
+        link=link,
         transport=Transport(
             ack_every_packets=draw.choice([1, 16]),
             queue_pairs=draw.choice([1, 1, 2]),
             split=draw.choice([True, False]),
         ),
-        congestion=control(),
+        congestion=control,
         switch=Switch(shared_buffer=Size(draw.choice([6, 64]) * MIB) if has_pfc else None),
         ecn=Ecn(minimum=Size((20 if marks_early else 4000) * KIB), maximum=Size(8000 * KIB), probability=0.3),
         pfc=pfc,
@@ -125,9 +127,32 @@ def draw_case(seed: int, size_factor: int = 1) -> SkipCase:
     threads = draw.choice([1, 1, 2, 3, 4])
     name = (
         f"seed {seed}: {op.name.lower()} of {size_bytes} bytes x {count} on {type(topology).__name__}, {wire}, "
-        f"{control.__name__}, pfc {has_pfc}, skew {skew_ns} ns, latency {latency_ps} ps, {threads} threads{fault}"
+        f"{name_of(control)}, pfc {has_pfc}, skew {skew_ns} ns, latency {latency_ps} ps, {threads} threads{fault}"
     )
     return SkipCase(name, fabric, workload, lowering, threads, stops)
+
+
+def _draw_fault(seed: int, topology: Topology, draw: random.Random) -> tuple[list[Fault], str]:
+    """Draw a link that is down or slower for 100 us, or none; and return its description."""
+    if isinstance(topology, SingleSwitch):
+        return [], ""
+    if not isinstance(topology, LeafSpine):
+        draw = random.Random(f"fault {seed}")
+    if draw.random() >= 0.4:
+        return [], ""
+    link = {LeafSpine: "leaf0->spine1", FatTree: "edge0->aggregation1"}.get(type(topology), "rail0leaf0->spine1")
+    at_ps = draw.randrange(20 * US, 400 * US)
+    rate = draw.choice([None, Rate(40 * GBPS)])
+    fault = Fault(at=Duration(at_ps), until=Duration(at_ps + 100 * US), link=link, rate=rate)
+    return [fault], f", {link} {'down' if rate is None else 'slower'} at {at_ps} ps"
+
+
+def _drawn_hpcc(seed: int, line_rate: Rate) -> Hpcc | None:
+    """HPCC in one of nine cases, in half of these with a raise that keeps the rate at the line rate."""
+    draw = random.Random(f"hpcc {seed}")
+    if draw.random() >= 1 / 9:
+        return None
+    return Hpcc(additive=line_rate) if draw.random() < 0.5 else Hpcc()
 
 
 def drawn_gpus(seed: int) -> Server | None:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "congestion/controller.hpp"
@@ -66,13 +67,15 @@ class ControlTape final : public Fold::Replayed {
   void set_in_flight(std::uint32_t packets) { in_flight_ = packets; }
   void observed(TimePs now) override;
   void fold(Fold& fold) override;
-  std::int64_t repeats(TimePs from, TimePs to, std::int64_t most) const override;
-  void replay(TimePs from, TimePs to, std::int64_t periods) override;
+  std::int64_t repeats(const Fold::Period& period, std::int64_t most) const override;
+  void replay(const Fold::Period& period, std::int64_t periods) override;
+  bool reads_odometers() const override { return controller_.reads_telemetry(); }
 
  private:
   struct Entry {
-    Acknowledgement news;
-    ControlLimits limits;  // before it
+    Acknowledgement news;   // without telemetry
+    ControlLimits limits;   // before it
+    std::vector<Hop> hops;  // of its telemetry
 
     // Packets under way before it, the most since the acknowledgement before.
     std::uint64_t in_flight(std::uint32_t mtu_bytes) const {
@@ -81,7 +84,9 @@ class ControlTape final : public Fold::Replayed {
   };
   class Period;
 
-  void keep(const Entry& entry);
+  Entry entry_of(const Acknowledgement& news) const;  // before the controller takes it
+  void keep(Entry entry);
+  std::span<const Entry> entries_from(TimePs time) const;
 
   Controller& controller_;
   ControlBounds bounds_;

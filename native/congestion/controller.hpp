@@ -50,8 +50,8 @@ struct Hop {
   std::int64_t rate_bps = 0;
   std::uint32_t port = 0;
 };
-// The values that the packet's header can carry, in units of 1 ns, 80 B and 128 B (HPCC, SIGCOMM 2019,
-// section 5, as its authors' simulator has it).
+// The values that a packet's header can carry, in units of 1 ns, 80 B and 128 B (HPCC, SIGCOMM 2019,
+// section 5, as its authors' simulator has it). The twin keeps the whole values, which a period moves.
 constexpr Hop as_carried(Hop hop) {
   hop.time -= hop.time % kPsPerNs;
   hop.queue_bytes -= hop.queue_bytes % 80;
@@ -99,9 +99,11 @@ class Controller {
   // True where the state changes with acknowledgements and losses alone, so that it need not be compared: the
   // same acknowledgements bring it on.
   virtual bool is_replayed() const { return false; }
+  virtual bool reads_telemetry() const { return false; }
   virtual std::unique_ptr<Controller> clone() const = 0;
   // `acknowledged`: the number of packets ever acknowledged, to which others are relative.
   virtual void fold(Fold& fold, const Fold::Base& /*acknowledged*/) {
+    static_assert(sizeof(Controller) == 24);
     fold.exact(paced_, moves_waiting_, window_bytes_);
   }
 

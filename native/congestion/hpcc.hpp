@@ -50,9 +50,12 @@ class Hpcc final : public Controller {
     if (round) updated_at_ = news.sent;
   }
 
-  // A hop's time and bytes are those of a port. Both are taken down in the units of a header, so that a
-  // period must be a multiple of these.
+  bool is_replayed() const override { return true; }
+  bool reads_telemetry() const override { return true; }
+
+  // Times and bytes of hops are read in the units of a header: a period is seldom a multiple of these.
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
+    static_assert(sizeof(Hpcc) == 1376);
     Controller::fold(fold, acknowledged);
     fold.exact(rate_bps_, reference_bps_, utilisation_, stage_, last_.count);
     fold.relative(acknowledged, updated_at_);
@@ -66,7 +69,8 @@ class Hpcc final : public Controller {
 
  private:
   void remember(const Telemetry& now) {  // not the places that no port has written to
-    std::copy_n(now.hops.begin(), now.count, last_.hops.begin());
+    std::transform(now.hops.begin(), now.hops.begin() + now.count, last_.hops.begin(),
+                   [](const Hop& hop) { return as_carried(hop); });
     last_.count = now.count;
   }
 
@@ -75,7 +79,7 @@ class Hpcc final : public Controller {
   bool measure(const Telemetry& now) {
     double most = 0, elapsed = 0;
     for (std::size_t at = 0; at < std::min(now.count, last_.count); ++at) {
-      const Hop &hop = now.hops[at], &before = last_.hops[at];
+      const Hop hop = as_carried(now.hops[at]), &before = last_.hops[at];
       if (hop.port != before.port) continue;
       const auto delta = static_cast<double>(hop.time - before.time);
       if (delta <= 0) continue;

@@ -74,7 +74,10 @@ class Connection {
 
   void fold_base(Fold& fold) { spread_.fold_base(fold); }
   Fold::Handles& part_handles() { return spread_.part_handles(); }
-  void fold(Fold& fold) { spread_.fold(fold); }
+  void fold(Fold& fold) {
+    static_assert(sizeof(Connection) == 160);
+    spread_.fold(fold);
+  }
 
  private:
   Spread spread_;

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from twin_fabrics import GBPS, NS, US, leaf_spine, single_switch, twin_of
+from twin_fabrics import GBPS, MIB, NS, US, leaf_spine, single_switch, twin_of
 
+from genie.collectives.nccl.shape import NcclShape
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Kind, Op, Workload
 from genie.workload.synthetic import chain, collective, point_to_point
 from simtwin.fabric.schema import Fabric
-from simtwin.play.twin import arrivals_of
+from simtwin.play.twin import Twin, arrivals_of
 
 # A byte takes a nanosecond, so that every time is whole nanoseconds and a table loses nothing.
 EXACT = 8 * GBPS
@@ -50,6 +51,24 @@ def test_following_a_free_run_ends_as_it_did(case: str, channels: int) -> None:
     columns = ["rank", "node_id", "start_ns", "end_ns"]
     assert followed.timeline.select(columns).equals(expected.select(columns))
     assert followed.transfers.equals(free.transfers)
+
+
+def test_a_run_is_followed_to_the_same_bits_with_skips() -> None:
+    fabric = leaf_spine(2, 2, 4, 100 * GBPS)
+    workload = _late(collective(Op.ALL_REDUCE, 8, 64 * MIB, count=2, compute_ns=7_000))
+    lowering = Lowering(nccl=NcclShape(buffer_bytes=1 << 18))
+    twin = Twin(fabric, twin_of(fabric).network, list(range(8)), level="packet+skip")
+    free = twin.play(workload, lowering=lowering, iterations=(0,))
+    arrivals_ns = arrivals_of(workload, free.timeline)
+    played, skipped = (
+        twin.play(workload, lowering=lowering, iterations=(0,), arrivals_ns=arrivals_ns, skips=skips)
+        for skips in (False, True)
+    )
+    assert skipped.timeline.equals(played.timeline)
+    assert skipped.transfers.equals(played.transfers)
+    assert skipped.counters["links"] == played.counters["links"]
+    assert skipped.skipped is not None
+    assert skipped.skipped.packets > 0.5 * played.counters["data_packets"]
 
 
 def test_a_rank_that_came_late_is_waited_for() -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import genie_core
+import msgspec
 import numpy as np
 import pytest
 from common.skip_cases import Played, SkipCase, draw_case, first_difference, play
@@ -17,6 +18,7 @@ from twin_fabrics import GBPS, MIB, crowded, twin_of
 
 from genie.cli.simulate import _bits
 from genie.collectives.nccl.shape import NcclShape
+from genie.config.congestion import Hpcc
 from genie.config.units import Duration, Rate
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
@@ -64,6 +66,20 @@ def test_long_messages_are_skipped(control: str) -> None:
     played, skipped = play(case, skips=False), play(case, skips=True)
     assert not first_difference(played, skipped)
     assert skipped.skipped > 0.5 * skipped.packets
+
+
+def test_messages_are_skipped_while_hpcc_keeps_its_rate() -> None:
+    fabric = FABRICS["leaves and spines"]
+    shares = {}
+    for additive in (None, Rate(100 * GBPS)):  # which keeps the rate at the line's
+        control = Hpcc(additive=additive)
+        own = msgspec.structs.replace(fabric, congestion=control, transport=Transport(ack_every_packets=1))
+        case = SkipCase("hpcc", own, RING, NCCL, 1, ())
+        played, skipped = play(case, skips=False), play(case, skips=True)
+        assert not first_difference(played, skipped)
+        shares[additive] = skipped.skipped / skipped.packets
+    assert shares[Rate(100 * GBPS)] > 0.5
+    assert shares[None] < 0.1  # full links move it with each acknowledgement
 
 
 @pytest.mark.parametrize("op", [Op.BROADCAST, Op.ALL_TO_ALL])
@@ -132,7 +148,6 @@ def test_the_twin_tells_what_was_skipped() -> None:
 @pytest.mark.parametrize(
     ("transport", "reason"),
     [
-        (Transport(congestion="hpcc"), "HPCC reads clocks in whole nanoseconds"),
         (Transport(spray=4), "sprayed packets are not folded"),
         (Transport(), NO_RECURRENCE),
     ],

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/fold.hpp"
+#include "core/snapshot.hpp"
 
 namespace genie::test {
 

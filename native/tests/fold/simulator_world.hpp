@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fold.hpp"
+#include "core/snapshot.hpp"
 #include "tests/check.hpp"
 #include "twin/packet_level/simulator.hpp"
 
@@ -24,6 +24,12 @@ struct Case {
   std::int64_t size_bytes = 12'000;  // of a message
   TimePs apart = 0;                  // between the starts of two ranks
   bool is_episode = false;           // services of inputs and the order of ends are kept
+  bool has_gpus = false;             // their work on a message takes time
+  bool has_retries = false;          // of links
+  bool has_nic_costs = false;
+  bool has_flowlets = false;  // a leaf chooses one of two cables for each
+  roce::SpreadConfig spread = {};
+  std::string visits = {};  // of each kind of field, in a fold of the state that recurs
 };
 
 inline void cable(Network& network, std::int32_t a, std::int32_t b) {
@@ -35,6 +41,28 @@ inline void cable(Network& network, std::int32_t a, std::int32_t b) {
   }
 }
 
+// Hosts send to their leaf, and a leaf by either of two cables to the other.
+inline twin::Routes routes_by_flowlets() {
+  twin::Routes it{.group_of_host = {}, .hops = {}, .last_hop_start = {0}, .last_hops = {}};
+  it.hops = {.run_start = {0}, .run_group = {}, .run_row = {}, .row_start = {0}, .links = {}};
+  const auto add = [&](std::int32_t group, const std::vector<std::int32_t>& links) {
+    it.hops.run_group.push_back(group);
+    it.hops.run_row.push_back(static_cast<std::int32_t>(it.hops.run_row.size()));
+    it.hops.links.insert(it.hops.links.end(), links.begin(), links.end());
+    it.hops.row_start.push_back(static_cast<std::int64_t>(it.hops.links.size()));
+    it.hops.run_start.push_back(static_cast<std::int64_t>(it.hops.run_group.size()));
+  };
+  for (std::int32_t host = 0; host < kHosts; ++host) {
+    it.group_of_host.push_back(host / 2);
+    it.last_hops.push_back(2 * host + 1);
+    it.last_hop_start.push_back(host + 1);
+    add(0, {2 * host});
+  }
+  add(1, {2 * kHosts, 2 * kHosts + 2});
+  add(0, {2 * kHosts + 1, 2 * kHosts + 3});
+  return it;
+}
+
 // Two leaves with two hosts each, and a cable between them.
 inline Network network_of(const Case& each) {
   Network it;
@@ -42,7 +70,7 @@ inline Network network_of(const Case& each) {
   it.nodes = kHosts + kLeaves;
   it.frame_overhead_bytes = 38;
   for (std::int32_t host = 0; host < kHosts; ++host) cable(it, host, kHosts + host / 2);
-  cable(it, kHosts, kHosts + 1);
+  for (int cables = each.has_flowlets ? 2 : 1; cables > 0; --cables) cable(it, kHosts, kHosts + 1);
   const auto links = static_cast<std::size_t>(it.links());
   it.link_buffer_bytes.assign(links, -1);
   it.link_ecn.assign(links, {});
@@ -61,6 +89,22 @@ inline Network network_of(const Case& each) {
   }
   it.packet_latency_ps.assign(kHosts, 100 * kPsPerNs);
   it.message_latency_ps.assign(kHosts, 0);
+  if (each.has_retries) it.link_errors.assign(links, {.chance = 0, .round_trip = 900 * kPsPerNs});
+  if (each.has_nic_costs) {
+    it.nic = {.message_time = 150 * kPsPerNs,
+              .packet_time = 20 * kPsPerNs,
+              .pcie_rate_bps = 2 * kRateBps,
+              .prefetch_bytes = 4096,
+              .on_link = std::vector<std::uint8_t>(links, 0)};
+    for (std::int32_t host = 0; host < kHosts; ++host) it.nic.on_link[2 * host] = 1;
+  }
+  if (each.has_flowlets) {
+    it.balance = twin::Balance::kFlowlet;
+    it.flowlet_gap = 1000 * kPsPerUs;
+    it.routes.push_back(routes_by_flowlets());
+    CHECK_EQUAL_IN(it.check(), std::string(), each.name);
+    return it;
+  }
   it.routes.push_back({.group_of_host = std::vector<std::int32_t>(kHosts, 0),
                        .hops = twin::NextHops::none(static_cast<std::size_t>(it.nodes)),
                        .last_hop_start = std::vector<std::int64_t>(kHosts + 1, 0),
@@ -79,7 +123,7 @@ inline Network network_of(const Case& each) {
 }
 
 // Rounds of a ring of equal blocks. A rank sends the block that it received in the round before.
-inline StepTemplate ring() {
+inline StepTemplate ring(bool has_gpus) {
   constexpr std::int32_t kRounds = 600;
   StepTemplate it;
   it.members = kHosts;
@@ -99,6 +143,13 @@ inline StepTemplate ring() {
     }
   }
   CHECK_EQUAL(it.prepare(), std::string());
+  if (has_gpus) {
+    std::vector<TimePs> of_delay;
+    for (const std::uint8_t action : it.action)
+      of_delay.push_back(action == static_cast<std::uint8_t>(StepAction::kSend) ? 0 : 700 * kPsPerNs);
+    const std::vector<TimePs> none(it.action.size(), 0);
+    CHECK_EQUAL(it.set_times(kPsPerUs, of_delay, none, none), std::string());
+  }
   return it;
 }
 
@@ -109,7 +160,7 @@ class World {
   explicit World(const Case& each) : World(each, State::kNew, nullptr) {}
   // `from`: of another world of the case, from whose state this one goes on.
   World(const Case& each, State state, const twin::Checkpoint* from) : network_(network_of(each)) {
-    shared_.templates.push_back(ring());
+    shared_.templates.push_back(ring(each.has_gpus));
     shared_.block_sizes.assign(kHosts, each.size_bytes);
     shared_.group_start = {0, kHosts};
     shared_.slice_delay = 2'000;
@@ -126,7 +177,8 @@ class World {
     config.congestion.control = each.control;
     config.congestion.line_rate_bps = kRateBps;
     config.congestion.base_round_trip = 4 * kPsPerUs;
-    simulator_ = std::make_unique<Simulator>(network_, config, shared_, plans, hosts, 1);
+    config.congestion.hpcc.additive_bps = kRateBps;  // its rate stays at the line's
+    simulator_ = std::make_unique<Simulator>(network_, config, shared_, plans, hosts, 1, each.spread);
     simulator_->hosts().ranks().see(0, true);
     if (each.is_episode) simulator_->hosts().ranks().watch({});
     if (from != nullptr) simulator_->share_config(from->hosts.queue_pairs.config);

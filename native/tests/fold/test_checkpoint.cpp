@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/fold.hpp"
+#include "core/snapshot.hpp"
 #include "tests/check.hpp"
 #include "tests/fold/simulator_world.hpp"
 

@@ -5,14 +5,16 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "congestion/control_tape.hpp"
-#include "core/fold.hpp"
+#include "core/snapshot.hpp"
 #include "roce/nic_port.hpp"
 #include "roce/queue_pair.hpp"
 #include "tests/check.hpp"
 #include "tests/fold/incomplete.hpp"
+#include "tests/fold/visits.hpp"
 
 using namespace genie;
 using congestion::Control;
@@ -311,20 +313,55 @@ void check_tape(const Case& each, std::uint64_t under_way, std::uint32_t at_end)
   }
   const TimePs end = kBegin + kPeriod;
   tape.set_in_flight(at_end);
-  const std::int64_t periods = tape.repeats(kBegin, end, kPeriods);
+  const auto at = [](TimePs now) {
+    Snapshot state;
+    state.now = now;
+    return state;
+  };
+  const Snapshot begin = at(kBegin), later = at(end), last = at(end + kPeriods * kPeriod),
+                 before_last = at(end + (kPeriods - 4) * kPeriod);
+  const std::int64_t periods = tape.repeats({begin, later}, kPeriods);
   if (periods < kPeriods) {  // its limits move
     CHECK_IN(is_reached || played->paced(), each.name + ", a tape with a window that is not reached");
     return;
   }
   CHECK_IN(!moves || !is_reached, each.name + ", a tape with a window that is reached");
-  tape.replay(kBegin, end, kPeriods);
+  tape.replay({begin, later}, kPeriods);
   Observe one(end), other(end);
   played->fold(one, {});
   jumped->fold(other, {});
   CHECK_IN(one.found() == other.found(), each.name + ", a tape");
   // A replayed period can come again as a part of a longer one.
-  CHECK_IN(tape.repeats(end + (kPeriods - 4) * kPeriod, end + kPeriods * kPeriod, 3) == 3,
-           each.name + ", a tape after a jump");
+  CHECK_IN(tape.repeats({before_last, last}, 3) == 3, each.name + ", a tape after a jump");
+}
+
+// Fields of two queue pairs, by the control of their rates.
+const std::pair<Control, const char*> kVisits[] = {
+    {Control::kNone, "exact 97, time 20, base 22, relative 12, total 8, rare 38, latest 1, either 4, left 1"},
+    {Control::kWindow,
+     "exact 109, time 22, base 26, relative 12, total 8, rare 38, latest 1, either 4, left 1"},
+    {Control::kDcqcn,
+     "exact 111, time 22, base 22, relative 12, total 8, rare 38, latest 1, either 4, left 1"},
+    {Control::kDcqcnTimer,
+     "exact 115, time 26, base 22, relative 12, total 8, rare 38, latest 1, either 4, left 1"},
+    {Control::kTimely,
+     "exact 113, time 31, base 22, relative 12, total 8, rare 38, latest 1, either 4, left 1, replayed 2"},
+    {Control::kSwift,
+     "exact 107, time 28, base 22, relative 12, total 8, rare 38, latest 1, either 4, left 1, replayed 2"},
+    {Control::kDctcp,
+     "exact 113, time 20, base 22, relative 14, total 8, rare 38, latest 1, either 4, left 1, replayed 2"},
+    {Control::kNscc,
+     "exact 114, time 31, base 24, relative 12, total 8, rare 38, latest 1, either 4, left 1, replayed 2"},
+};
+void check_visits(Control control, const char* expected) {
+  for (const Case& each : cases()) {
+    if (each.config.congestion.control != control || each.size_bytes != 180'000) continue;
+    World world(each.config, each.size_bytes);
+    world.play(200 * kInterval + kPhase);
+    test::Visits visits;
+    world.fold(visits);
+    CHECK_EQUAL_IN(visits.text(), std::string(expected), each.name + ", visits of its fold");
+  }
 }
 
 // A word that differs is another state.
@@ -368,6 +405,7 @@ int main() {
       check_tape(each, 1, under_way);
     }
   }
+  for (const auto& [control, visits] : kVisits) check_visits(control, visits);
   CHECK(jumped >= 3 * all.size() * 3 / 4);
   CHECK(caught.fields > 20 * all.size());
   CHECK(caught.replays > 0);

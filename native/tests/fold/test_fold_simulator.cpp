@@ -11,10 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "core/fold.hpp"
+#include "core/snapshot.hpp"
 #include "tests/check.hpp"
 #include "tests/fold/incomplete.hpp"
 #include "tests/fold/simulator_world.hpp"
+#include "tests/fold/visits.hpp"
 
 using namespace genie;
 using test::Case, test::World;
@@ -96,19 +97,24 @@ std::size_t check(const Case& each) {
   const TimePs target = period->to + kPeriods * (period->to - period->from);
   played.play(target);
   const Snapshot expected = played.snapshot();
-  World whole(each);
-  whole.play(period->to);
+  World whole(each), jumped(each);
+  for (World* world : {&whole, &jumped}) {
+    world->play(period->from);
+    world->snapshot();
+    world->play(period->to);
+  }
   CHECK_IN(whole.snapshot() == later, each.name);  // and a walker's steps count from here
+  test::Visits visits;
+  whole.simulator().fold(visits);
+  CHECK_EQUAL_IN(visits.text(), each.visits, each.name + ", visits of its fold");
   test::Incomplete nothing(earlier, later, kPeriods, kNone);
   whole.shift(nothing, period->to);
   CHECK_IN(whole.snapshot() == expected && whole.now() == target, each.name);
   check_displacement(each, period->to);
+  jumped.snapshot();
   std::size_t caught = 0;
   for (std::size_t without = 0; without < nothing.fields(); ++without) {
     const Mutant found = in_a_process_of_its_own([&] {
-      World jumped(each);
-      jumped.play(period->to);
-      jumped.snapshot();
       test::Incomplete shift(earlier, later, kPeriods, without);
       jumped.shift(shift, period->to);
       if (shift.means_nothing()) return Mutant::kMeansNothing;
@@ -124,14 +130,64 @@ std::size_t check(const Case& each) {
 
 int main() {
   for (const Case& each : {
-           Case{.name = "a ring"},
-           Case{.name = "other starts", .apart = 300 * kPsPerNs},
-           Case{.name = "shared buffers", .shares_buffers = true},
-           Case{.name = "token buckets", .has_buckets = true},
-           Case{.name = "weighted classes", .has_weights = true, .size_bytes = 4096},
+           Case{.name = "a ring",
+                .visits = "exact 808, time 74, base 106, relative 62, total 88, rare 244, latest 12, either "
+                          "20, left 8"},
+           Case{.name = "GPUs that take time",
+                .has_gpus = true,
+                .visits = "exact 790, time 84, base 106, relative 58, total 88, rare 244, latest 12, either "
+                          "18, left 6"},
+           Case{.name = "links that retry",
+                .has_retries = true,
+                .visits = "exact 828, time 94, base 106, relative 62, total 98, rare 254, latest 12, either "
+                          "20, left 8"},
+           Case{.name = "NICs that take time",
+                .has_nic_costs = true,
+                .visits = "exact 810, time 88, base 106, relative 60, total 88, rare 244, latest 12, either "
+                          "20, left 8"},
+           Case{.name = "flowlets",
+                .has_flowlets = true,
+                .visits = "exact 870, time 82, base 110, relative 62, total 98, rare 256, latest 12, either "
+                          "20, left 8"},
+           Case{.name = "messages in parts",
+                .size_bytes = 60'000,
+                .spread = {.queue_pairs = 2, .split = true},
+                .visits = "exact 1188, time 110, base 170, relative 118, total 104, rare 396, latest 12, "
+                          "either 32, left 12"},
+           Case{.name = "messages on two queue pairs in turn",
+                .spread = {.queue_pairs = 2},
+                .visits = "exact 1152, time 106, base 162, relative 102, total 104, rare 396, latest 12, "
+                          "either 28, left 8"},
+           Case{.name = "HPCC at the line rate",
+                .control = congestion::Control::kHpcc,
+                .visits = "exact 940, time 94, base 106, relative 70, total 106, rare 244, latest 12, either "
+                          "20, left 8, replayed 8"},
+           Case{.name = "Swift",
+                .control = congestion::Control::kSwift,
+                .visits = "exact 848, time 94, base 106, relative 62, total 88, rare 244, latest 12, either "
+                          "20, left 8, replayed 8"},
+           Case{.name = "other starts",
+                .apart = 300 * kPsPerNs,
+                .visits = "exact 803, time 72, base 106, relative 59, total 88, rare 244, latest 13, either "
+                          "20, left 7"},
+           Case{.name = "shared buffers",
+                .shares_buffers = true,
+                .visits = "exact 808, time 74, base 106, relative 62, total 88, rare 244, latest 12, either "
+                          "20, left 8"},
+           Case{.name = "token buckets",
+                .has_buckets = true,
+                .visits = "exact 822, time 84, base 106, relative 64, total 88, rare 244, latest 12, either "
+                          "20, left 8"},
+           Case{.name = "weighted classes",
+                .has_weights = true,
+                .size_bytes = 4096,
+                .visits = "exact 870, time 70, base 106, relative 60, total 88, rare 244, latest 12, either "
+                          "20, left 8"},
            Case{.name = "DCQCN, thresholds that are not reached",
                 .marks = true,
-                .control = congestion::Control::kDcqcn},
+                .control = congestion::Control::kDcqcn,
+                .visits = "exact 864, time 82, base 106, relative 62, total 88, rare 244, latest 12, either "
+                          "20, left 8"},
        }) {
     const std::size_t caught = check(each);
     std::printf("%s: %zu fields caught\n", each.name.c_str(), caught);

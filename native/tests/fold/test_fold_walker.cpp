@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/fold.hpp"
+#include "core/snapshot.hpp"
 #include "tests/check.hpp"
 #include "tests/fold/walker_world.hpp"
 

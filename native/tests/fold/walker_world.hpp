@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/fold.hpp"
+#include "core/snapshot.hpp"
 #include "tests/check.hpp"
 #include "walker/walker.hpp"
 

@@ -6,8 +6,8 @@
 #include <tuple>
 #include <utility>
 
-#include "core/fold.hpp"
 #include "core/index.hpp"
+#include "core/snapshot.hpp"
 
 namespace genie::twin {
 namespace {

@@ -32,7 +32,7 @@ class Count final : public Fold {
   void left(std::uint64_t, std::uint64_t) override {}
   void total(std::uint64_t& value) override { counters_.push_back(value); }
   void total(std::int64_t& value) override { counters_.push_back(static_cast<std::uint64_t>(value)); }
-  void odometer(std::uint64_t& value, std::uint64_t& skipped) override {
+  void odometer(std::uint32_t, std::uint64_t& value, std::uint64_t& skipped) override {
     counters_.push_back(value + skipped);
   }
   void reading(std::uint64_t&) override {}
@@ -89,7 +89,7 @@ class Advance final : public Fold {
   void left(std::uint64_t, std::uint64_t) override {}
   void total(std::uint64_t& value) override { value += growth(); }
   void total(std::int64_t& value) override { value += static_cast<std::int64_t>(growth()); }
-  void odometer(std::uint64_t&, std::uint64_t& skipped) override { skipped += growth(); }
+  void odometer(std::uint32_t, std::uint64_t&, std::uint64_t& skipped) override { skipped += growth(); }
   void reading(std::uint64_t&) override {}
   void rare(std::uint64_t& value) override { value += growth(); }
   void replayed(Replayed&) override {}

@@ -108,7 +108,6 @@ bool SteadyFlows::advance(TimePs now, TimePs by, const std::vector<std::uint32_t
                 static_cast<double>(by) / static_cast<double>(now - first.at));
   simulator_.fold(moved);
   assert(moved.is_over());
-  simulator_.links().telemetry().move(by);
   simulator_.move(by, now + by);
   // Rounded shares of what threads have sent are not the sum of the flows.
   const std::uint64_t all = std::accumulate(packets.begin(), packets.end(), std::uint64_t{0});

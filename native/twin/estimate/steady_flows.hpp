@@ -24,7 +24,7 @@ class SteadyFlows {
   explicit SteadyFlows(Simulator& simulator) : simulator_(simulator) {}
 
   // The reason why no state of the simulation can be moved; "" where it can.
-  std::string unusable() const { return simulator_.unadvanceable(); }
+  std::string unusable() const { return simulator_.unfoldable(); }
   // By queue pair.
   std::vector<Flow> flows(TimePs now) const;
   // A number for each of some queue pairs, equal where paths, and what they share with others, are alike.

@@ -9,6 +9,7 @@ bool Hosts::can_fold(const Scope& scope) const {
 
 // Ranks come first: handles are relative to their progress.
 void Hosts::fold(Fold& fold, PacketBases& bases, const Scope& scope) {
+  static_assert(sizeof(Hosts) == 808);
   for (std::uint32_t rank = 0; rank < ranks_.ranks(); ++rank) {
     if (scope.ranks[rank] == 0) continue;
     fold.part(Fold::Part::kRank, rank);
@@ -52,6 +53,8 @@ bool Hosts::sleeps(std::int32_t rank) const {
 
 void Hosts::fold_queue_pair(Fold& fold, std::uint32_t id, PacketBases& bases) {
   queue_pairs_.fold(fold, id, ranks_, bases);
+  if (const std::uint32_t told = queue_pairs_[id].telemetry; told != 0) [[unlikely]]
+    links_.fold_telemetry(fold, told);
   queue_pairs_.set_part_handles(fold, id, ranks_);
   message_queues_.fold(fold, id);
 }

@@ -120,9 +120,11 @@ void QueuePairs::set_part_handles(Fold& fold, std::uint32_t id, RankDriver& rank
 }
 
 void QueuePairs::fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBases& bases) {
+  static_assert(sizeof(HostQueuePair) == 704);
+  static_assert(sizeof(QueuePairs) == 344);
   HostQueuePair& own = queue_pairs_[id];
   fold.at_queue_pair(id, own.peer);
-  fold.exact(own.route, own.nic, own.telemetry);
+  fold.exact(own.route, own.nic, own.telemetry != 0);
   if (own.number == 0 && spread_.is_parted()) connection_of(own).fold_base(fold);
   set_part_handles(fold, id, ranks);
   const roce::QueuePair::Bases found = own.queue_pair.fold(fold);

@@ -5,6 +5,7 @@
 namespace genie::twin {
 
 void Links::fold(Fold& fold, const PacketBases& bases, const Scope& scope) {
+  static_assert(sizeof(Links) == 1208);
   fold_ports(fold, bases, scope);
   fold.part(Fold::Part::kShared, 0);
   for (std::int32_t node = network_->hosts; node < network_->nodes; ++node) {
@@ -27,12 +28,17 @@ void Links::fold_ports(Fold& fold, const PacketBases& bases, const Scope& scope)
   }
 }
 
+// Readings are as far behind their odometers in equal states.
+void Links::fold_telemetry(Fold& fold, std::uint32_t place) {
+  telemetry_.fold(fold, place, [this](std::uint32_t port) { return ports_[port].bytes; });
+}
+
 void Links::fold_port(Fold& fold, std::uint32_t number, const PacketBases& bases) {
   constexpr std::uint32_t kLargestFrame = 1 << 16;
   Port& port = ports_[number];
   fold.exact(port.packets != 0 || port.flying != 0 || port.waiting != 0);
   fold.total(port.packets);
-  fold.odometer(port.bytes, skipped_bytes_[number]);
+  fold.odometer(number, port.bytes, skipped_bytes_[number]);
   fold.exact(port.flags, port.flying, port.waiting, port.paused, port.waiting_bytes, port.longest_bytes);
   fold.not_before(port.free, 1);
   for (PriorityQueue& queue : port.queues) {
@@ -40,6 +46,8 @@ void Links::fold_port(Fold& fold, std::uint32_t number, const PacketBases& bases
     for (std::uint32_t place = 0; place < queue.flying + queue.waiting; ++place) {
       Packet& packet = queue.at(place);
       bases.fold(fold, packet);
+      if (packet.telemetry != 0) [[unlikely]]
+        fold_telemetry(fold, packet.telemetry);
       if (place < queue.flying) {
         fold.moment(packet.arrival);
       } else {

@@ -161,6 +161,7 @@ class Links {
   // waits for the next. Empty when there is none.
   std::vector<std::uint32_t> deadlock() const;
   TelemetryPool& telemetry() { return telemetry_; }
+  void fold_telemetry(Fold& fold, std::uint32_t place);
   // All switches, and the ports of a scope.
   void fold(Fold& fold, const PacketBases& bases, const Scope& scope);
   // All that a scope has for itself.
@@ -330,8 +331,7 @@ class Links {
   // Data that starts on a switch's port is told of it; acknowledgements carry what data was told.
   void describe(const Port& port, std::uint32_t number, const Packet& packet, TimePs at) {
     if (packet.opcode == roce::Opcode::kAcknowledge) return;
-    telemetry_.write(packet.telemetry,
-                     congestion::as_carried({at, port.waiting_bytes, port.bytes, port.rate_bps, number}));
+    telemetry_.write(packet.telemetry, {at, port.waiting_bytes, port.bytes, port.rate_bps, number});
   }
 
   // The link by which a packet whose way is free goes on from the end of `ingress`.

@@ -102,7 +102,6 @@ class Simulator {
     for (const std::int32_t rank : ranks) hosts_.fold_rank(fold, rank, bases);
   }
   // The reason why its state cannot be advanced by an estimate; "" where it can.
-  std::string unadvanceable() const;
   // A shift of the state has skipped `by` until `now`.
   void move(TimePs by, TimePs now);
   // Takes hosts that sleep out of a scope. Nothing has happened to them since `since`, and nothing will

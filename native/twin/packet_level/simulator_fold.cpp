@@ -7,10 +7,6 @@
 namespace genie::twin {
 
 std::string Simulator::unfoldable() const {
-  return hosts_.asks_telemetry() ? "HPCC reads clocks in whole nanoseconds" : unadvanceable();
-}
-
-std::string Simulator::unadvanceable() const {
   if (hosts_.keeps_trace()) return "a trace of all packets was asked for";
   if (hosts_.queue_pairs().has_losses()) return "lost packets are planned";
   return can_fold() ? "" : "sprayed packets are not folded";

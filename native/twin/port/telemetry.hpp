@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "congestion/controller.hpp"
+#include "core/fold.hpp"
 
 namespace genie::twin {
 
@@ -33,10 +34,18 @@ class TelemetryPool {
     congestion::Telemetry& record = records_[place - 1];
     if (record.count < congestion::kHopsMax) record.hops[record.count++] = hop;
   }
-  // All times are later by so much.
-  void move(TimePs by) {
-    for (congestion::Telemetry& record : records_) {
-      for (std::uint32_t hop = 0; hop < record.count; ++hop) record.hops[hop].time += by;
+  // bytes_of(port): that it has sent.
+  template <class BytesOf>
+  void fold(Fold& fold, std::uint32_t place, BytesOf bytes_of) {
+    static_assert(sizeof(congestion::Hop) == 40);
+    assert(place != 0 && place <= records_.size());
+    congestion::Telemetry& record = records_[place - 1];
+    fold.exact(record.count);
+    for (std::uint32_t at = 0; at < record.count; ++at) {
+      congestion::Hop& hop = record.hops[at];
+      fold.exact(hop.queue_bytes, hop.rate_bps, hop.port, bytes_of(hop.port) - hop.sent_bytes);
+      fold.moment(hop.time);
+      fold.reading(hop.sent_bytes);
     }
   }
 

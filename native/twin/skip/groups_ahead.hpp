@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/fold.hpp"
+#include "core/snapshot.hpp"
 #include "twin/kernel/scope.hpp"
 #include "twin/packet_level/simulator.hpp"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fold.hpp"
+#include "core/snapshot.hpp"
 #include "twin/packet_level/simulator.hpp"
 #include "twin/skip/groups_ahead.hpp"
 #include "twin/skip/packet_rhythm.hpp"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/fold.hpp"
+#include "core/snapshot.hpp"
 #include "twin/kernel/scope.hpp"
 #include "twin/packet_level/simulator.hpp"
 #include "twin/skip/period_finder.hpp"
