@@ -1,10 +1,11 @@
-"""Speed of level `packet+skip`: `python benchmarks/native/twin_skip.py [--quick] [--long] [--json FILE]`.
+"""Speed of level `packet+skip`: `python benchmarks/native/twin_skip.py [--quick] [--long] [--command] [--json FILE]`.
 
 Each row plays one job at both levels, long rows with --long only. Results of both must be the same to the bit. Seconds
 are wall time on one core: those of the simulator alone. Reading or generating the workload, and set-up (plan, network,
 routes, simulator), stand apart. `over ns-3` divides the packets by the speed of ns-3 -O3 on one core, 84,000 data
 packets/s, and by the seconds of the simulator. ns-3 itself is not run. `error` is the difference of end times from
-level packet, 0 where the bits are the same. Where the packets are not played it is not known.
+level packet, 0 where the bits are the same. Where the packets are not played it is not known. With --command the job
+is also a folder of traces, and `command s` is the time of `genie simulate` with skips from its start to its end.
 
 `gpt13b`, `gpt175b`: AICB's GPT-13B on 128 GPUs on rails and GPT-175B on 1,024 (tp8, dp128), with --aicb DATA or
 GENIE_SHARED_DATA. `gpt175b-pp`: GPT-175B as `genie generate` makes it, with tp8, pp8 and dp16 on 1,024 GPUs.
@@ -43,6 +44,8 @@ from genie.workload.aicb.convert import Given, convert_aicb
 from genie.workload.graph import Op, Workload
 from genie.workload.load import load
 from genie.workload.synthetic import collective
+from genie.workload.write import save
+from simtwin.fabric.reading import to_toml
 from simtwin.fabric.schema import Fabric, FatTree, Switch
 from simtwin.fabric.topology import build_network
 from simtwin.play.recorded_ranks import first_of_each_class, is_large
@@ -78,6 +81,26 @@ def generated(model: str, *options: str) -> Workload:
         genie = Path(sys.executable).with_name("genie")
         subprocess.run([genie, "--quiet", "generate", model, *options, "-o", folder], check=True, capture_output=True)
         return load(folder)
+
+
+def command_s(row: Row, packets: int) -> float:
+    """Return the seconds of `genie simulate` with skips for a row with NCCL's messages, which are so many `packets`."""
+    assert row.lowering is not None
+    assert row.lowering.nccl is not None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save(row.workload(), folder / "traces")
+        genie, fabric, out = Path(sys.executable).with_name("genie"), folder / "fabric.toml", folder / "out"
+        options = ["--wire", "nccl", "--gpu", "none", "--level", "packet+skip", "--ranks-per-node"]
+        options += [str(row.lowering.nccl.ranks_per_node), "--fabric", str(fabric), "-o", str(out)]
+        fabric.write_text(to_toml(row.fabric()))
+        began = time.perf_counter()
+        subprocess.run([genie, "simulate", folder / "traces", *options], check=True, capture_output=True)
+        ended = time.perf_counter()
+        played = json.loads((out / "run.json").read_text())["data_packets"]
+        if played != packets:
+            sys.exit(f"genie simulate plays {played} packets of the row, and not {packets}")
+    return ended - began
 
 
 def rows_of(size_bytes: int, shared: Path | None) -> dict[str, Row]:
@@ -186,6 +209,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="64 MiB instead of 1 GiB, and no 1,024 ranks")
     parser.add_argument("--aicb", type=Path, metavar="DATA", help="shared data with aicb/simAI")
     parser.add_argument("--long", action="store_true", help="play the packets of long rows too")
+    parser.add_argument("--command", action="store_true", help="measure the whole of genie simulate, too")
     parser.add_argument("--rows", help="names of rows, with commas between them (default: all)")
     add_json(parser)
     given = parser.parse_args()
@@ -199,7 +223,7 @@ def main() -> int:
         rows = {name: rows[name] for name in given.rows.split(",")}
     results, met_all = [], True
     heads = f"{'row':16} {'packets':>14} {'skipped':>8} {'read s':>7} {'set-up s':>9} {'s':>8} {'packet s':>9}"
-    print(f"{heads} {'times':>7} {'over ns-3':>10} {'error':>6}")
+    print(f"{heads} {'times':>7} {'over ns-3':>10} {'error':>6} {'command s':>9}")
     for name, row in rows.items():
         is_played = not row.takes_hours and (given.long or not row.is_long)
         seconds_of: dict[bool, list[float]] = {True: [], False: []}
@@ -221,17 +245,20 @@ def main() -> int:
         compared = "same bits" if is_played else "packets not played"
         said = f"DIFFERS: {differs[0]}" if differs else f"{compared}, {target}"
         over_ns3 = packets / NS3_PACKETS_PER_S / seconds
+        has_command = given.command and row.lowering is not None
+        whole_s = command_s(row, packets) if has_command else None
         error = abs(skipped["end_ms"] / played["end_ms"] - 1) if is_played else None
         print(
             f"{name:16} {packets:14,} {share:8.2%} {skipped['read_s']:7.2f} {skipped['setup_s']:9.3f} {seconds:8.3f} "
-            f"{played_s:9.3f} {times:7.1f} {over_ns3:10,.0f} {'' if error is None else f'{error:.1%}':>6} {said}",
+            f"{played_s:9.3f} {times:7.1f} {over_ns3:10,.0f} {'' if error is None else f'{error:.1%}':>6} "
+            f"{'' if whole_s is None else f'{whole_s:.2f}':>9} {said}",
             flush=True,
         )
         if not met and row.limit:
             print(f"{'':16} {row.limit}", flush=True)
         measured_times = times if is_played else None
         seconds_of_each = {"packet_s": seconds_of[False], "skip_s": seconds_of[True]} if row.plays > 1 else {}
-        compared_with = {"times": measured_times, "over_ns3": over_ns3, "error": error}
+        compared_with = {"times": measured_times, "over_ns3": over_ns3, "error": error, "command_s": whole_s}
         results.append({"row": name, "met": met, "packet": played, "skip": skipped, **compared_with, **seconds_of_each})
     if given.json:
         Path(given.json).write_text(json.dumps({"rows": results}, indent=1) + "\n")

@@ -3,9 +3,10 @@
 // let the same packets through.
 #pragma once
 #include <algorithm>
+#include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "congestion/controller.hpp"
@@ -73,20 +74,22 @@ class ControlTape final : public Fold::Replayed {
 
  private:
   struct Entry {
-    Acknowledgement news;   // without telemetry
-    ControlLimits limits;   // before it
-    std::vector<Hop> hops;  // of its telemetry
+    Acknowledgement news;  // without telemetry
+    ControlLimits limits;  // before it
+    std::uint32_t hops;    // of its telemetry, in hops_
 
     // Packets under way before it, the most since the acknowledgement before.
     std::uint64_t in_flight(std::uint32_t mtu_bytes) const {
+      assert(news.acknowledged <= news.sent && news.bytes >= 0);
       return news.sent - news.acknowledged + static_cast<std::uint64_t>(news.bytes) / mtu_bytes;
     }
   };
-  class Period;
+  class Repetition;
 
-  Entry entry_of(const Acknowledgement& news) const;  // before the controller takes it
-  void keep(Entry entry);
-  std::span<const Entry> entries_from(TimePs time) const;
+  void keep(const Acknowledgement& news);
+  void drop(std::size_t entries);
+  std::size_t first_from(TimePs time) const;
+  std::size_t hops_before(std::size_t entry) const;
 
   Controller& controller_;
   ControlBounds bounds_;
@@ -94,6 +97,7 @@ class ControlTape final : public Fold::Replayed {
   std::uint32_t in_flight_ = 0;
   std::uint32_t dropped_ = 0;  // times that the older half went, since a state was observed
   std::vector<Entry> entries_;
+  std::vector<Hop> hops_;  // of all entries, in their order
 };
 
 }  // namespace genie::congestion

@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -87,7 +88,10 @@ class Controller {
   // True if a new rate also moves the packet that waits already; otherwise it applies from the next one on.
   bool moves_waiting() const { return moves_waiting_; }
   // Bytes that may be in flight; one packet may always.
-  std::int64_t window_bytes() const { return window_bytes_; }
+  std::int64_t window_bytes() const {
+    assert(window_bytes_ >= 0);
+    return window_bytes_;
+  }
 
   virtual std::int64_t rate_bps(TimePs) { return kUnlimited; }
   // The result of rate_bps() without its effects on the state.

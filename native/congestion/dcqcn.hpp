@@ -5,6 +5,7 @@
 // Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 3; names as there.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 
@@ -35,6 +36,7 @@ class Dcqcn final : public Controller {
   std::unique_ptr<Controller> clone() const override { return std::make_unique<Dcqcn>(*this); }
   std::int64_t rate_bps(TimePs now) override {
     advance(now);
+    assert(rate_bps_ > 0);
     return rate_bps_;
   }
   std::int64_t seen_rate_bps(TimePs now) const override { return Dcqcn(*this).rate_bps(now); }

@@ -7,6 +7,7 @@
 // intervals are those of Li et al., "HPCC", SIGCOMM 2019, whose experiments compare with DCQCN.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 
@@ -42,6 +43,7 @@ class DcqcnTimer final : public Controller {
   std::unique_ptr<Controller> clone() const override { return std::make_unique<DcqcnTimer>(*this); }
   std::int64_t rate_bps(TimePs now) override {
     advance(now);
+    assert(rate_bps_ > 0);
     return rate_bps_;
   }
   std::int64_t seen_rate_bps(TimePs now) const override { return DcqcnTimer(*this).rate_bps(now); }

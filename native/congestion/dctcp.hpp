@@ -4,6 +4,7 @@
 // product instead of slow start, as RDMA does.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 
@@ -68,6 +69,7 @@ class Dctcp final : public Controller {
  private:
   void apply() {
     window_ = std::clamp(window_, mtu_bytes_, std::max(maximum_, mtu_bytes_));
+    assert(window_ >= mtu_bytes_ && alpha_ >= 0 && alpha_ <= 1);
     window_bytes_ = static_cast<std::int64_t>(window_);
   }
 

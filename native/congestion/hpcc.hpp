@@ -4,6 +4,7 @@
 // times the base round trip.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 
@@ -34,7 +35,10 @@ class Hpcc final : public Controller {
 
   std::unique_ptr<Controller> clone() const override { return std::make_unique<Hpcc>(*this); }
   std::int64_t rate_bps(TimePs now) override { return seen_rate_bps(now); }
-  std::int64_t seen_rate_bps(TimePs) const override { return rate_bps_; }
+  std::int64_t seen_rate_bps(TimePs) const override {
+    assert(rate_bps_ > 0 && rate_bps_ <= line_rate_bps_);
+    return rate_bps_;
+  }
   double utilisation() const { return utilisation_; }
 
   void acknowledged(const Acknowledgement& news) override {
@@ -53,7 +57,7 @@ class Hpcc final : public Controller {
   bool is_replayed() const override { return true; }
   bool reads_telemetry() const override { return true; }
 
-  // Times and bytes of hops are read in the units of a header: a period is seldom a multiple of these.
+  // Replayed, and so never compared: readings in the units of a header are not those of the period before.
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
     static_assert(sizeof(Hpcc) == 1376);
     Controller::fold(fold, acknowledged);
@@ -83,6 +87,7 @@ class Hpcc final : public Controller {
       if (hop.port != before.port) continue;
       const auto delta = static_cast<double>(hop.time - before.time);
       if (delta <= 0) continue;
+      assert(hop.sent_bytes >= before.sent_bytes);
       const auto rate = static_cast<double>(hop.rate_bps);
       const double bits = static_cast<double>(hop.sent_bytes - before.sent_bytes) * 8e12;
       const double queued = static_cast<double>(std::min(hop.queue_bytes, before.queue_bytes)) * 8e12;

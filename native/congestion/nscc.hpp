@@ -6,6 +6,7 @@
 // falls to what was acknowledged in a round trip, where that is less.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 
@@ -80,6 +81,7 @@ class Nscc final : public Controller {
  private:
   void apply() {
     window_ = std::clamp(window_, mtu_bytes_, maximum_);
+    assert(window_ >= mtu_bytes_ && window_ <= maximum_);
     window_bytes_ = static_cast<std::int64_t>(window_);
   }
 

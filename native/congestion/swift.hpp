@@ -5,6 +5,7 @@
 // 2020, algorithms 1 and 2. Swift has the fabric's window alone here.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -90,6 +91,7 @@ class Swift final : public Controller {
   // Less than a packet is a packet now and then.
   void apply() {
     window_ = std::clamp(window_, config_->minimum_packets, maximum_);
+    assert(window_ > 0 && window_ <= maximum_);
     window_bytes_ = static_cast<std::int64_t>(std::max(window_, 1.0) * mtu_bytes_);
     paced_ = window_ < 1;
   }

@@ -5,6 +5,7 @@
 // thresholds, not flows equal.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 
@@ -32,7 +33,10 @@ class Timely final : public Controller {
   }
 
   std::int64_t rate_bps(TimePs now) override { return seen_rate_bps(now); }
-  std::int64_t seen_rate_bps(TimePs) const override { return static_cast<std::int64_t>(rate_bps_); }
+  std::int64_t seen_rate_bps(TimePs) const override {
+    assert(rate_bps_ >= 1 && rate_bps_ <= line_rate_bps_);
+    return static_cast<std::int64_t>(rate_bps_);
+  }
 
   void acknowledged(const Acknowledgement& news) override {
     bytes_ += news.bytes;

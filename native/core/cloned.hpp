@@ -1,5 +1,6 @@
 // An object behind a pointer, as a value: a copy of the pointer has a copy of the object.
 #pragma once
+#include <cassert>
 #include <memory>
 #include <utility>
 
@@ -19,10 +20,16 @@ class Cloned {
   }
   ~Cloned() = default;
 
-  Type* operator->() { return own_.get(); }
-  const Type* operator->() const { return own_.get(); }
-  Type& operator*() { return *own_; }
-  const Type& operator*() const { return *own_; }
+  Type* operator->() { return &**this; }
+  const Type* operator->() const { return &**this; }
+  Type& operator*() {
+    assert(own_ != nullptr);
+    return *own_;
+  }
+  const Type& operator*() const {
+    assert(own_ != nullptr);
+    return *own_;
+  }
   friend bool operator==(const Cloned& one, std::nullptr_t) { return one.own_ == nullptr; }
 
  private:

@@ -1,5 +1,7 @@
 // A hash map from 64-bit keys to small values: open addressing, linear probing, no tombstones.
 #pragma once
+#include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -13,6 +15,7 @@ class FlatMap {
   // The value of `key`, made if it is not there. Valid until the next call that adds or removes.
   Value& operator[](std::uint64_t key) {
     if ((count_ + 1) * 4 > slots_.size() * 3) grow();
+    assert(std::has_single_bit(slots_.size()) && count_ < slots_.size());
     std::size_t at = home(key);
     while (slots_[at].used) {
       if (slots_[at].key == key) return slots_[at].value;

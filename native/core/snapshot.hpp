@@ -28,7 +28,13 @@ struct Snapshot {
     friend bool operator==(const Left&, const Left&) = default;
   };
   std::vector<Left> left;
-  struct Start {  // of a part of the state, among the values of each kind
+  struct Odometer {
+    std::uint32_t port = 0, counter = 0;  // its place among the counters
+  };
+  std::vector<Odometer> odometers;  // in ascending order; of a state with parts that read them
+  std::vector<Fold::Replayed*> replayed;
+  std::vector<std::uint64_t> replayed_words;  // of their states, which may differ where a state recurs
+  struct Start {                              // of a part of the state, among the values of each kind
     Fold::Part kind = Fold::Part::kShared;
     std::uint32_t number = 0, words = 0, counters = 0, rare = 0, latest = 0, either = 0, left = 0;
 
@@ -50,6 +56,7 @@ struct Snapshot {
   // The state of some parts. is_in(kind, number): whether a part is one of them.
   template <class IsIn>
   Snapshot of_parts(IsIn is_in) const {
+    assert(replayed.empty() && odometers.empty());
     Snapshot some;
     some.now = now;
     const auto take = [](auto& to, const auto& from, std::uint32_t first, std::uint32_t end) {
@@ -93,6 +100,7 @@ struct Snapshot {
   std::int64_t periods_left(const Snapshot& later) const {
     std::int64_t periods = kUnbounded;
     for (std::size_t at = 0; at < left.size(); ++at) {
+      assert(left[at].steps >= later.left[at].steps);
       const std::uint64_t step = left[at].steps - later.left[at].steps, least = left[at].least;
       if (step == 0) continue;
       const std::uint64_t room = later.left[at].steps > least ? later.left[at].steps - least : 0;
@@ -106,12 +114,6 @@ struct Snapshot {
       most = std::min(most, part->repeats({*this, later}, most));
     return most;
   }
-  struct Odometer {
-    std::uint32_t port = 0, counter = 0;  // its place among the counters
-  };
-  std::vector<Odometer> odometers;  // in ascending order; of a state with parts that read them
-  std::vector<Fold::Replayed*> replayed;
-  std::vector<std::uint64_t> replayed_words;  // of their states, which may differ where a state recurs
 
   friend bool operator==(const Snapshot& a, const Snapshot& b) {
     return a.now == b.now && a.horizon == b.horizon && a.words == b.words && a.counters == b.counters &&
@@ -208,7 +210,11 @@ class Observe : public Fold {
 class Shift : public Fold {
  public:
   Shift(const Snapshot& earlier, const Snapshot& later, std::int64_t periods)
-      : earlier_(earlier), later_(later), periods_(periods), by_((later.now - earlier.now) * periods) {}
+      : earlier_(earlier), later_(later), periods_(periods), by_((later.now - earlier.now) * periods) {
+    assert(earlier.now <= later.now && periods >= 0);
+    assert(earlier.counters.size() == later.counters.size() && earlier.latest.size() == later.latest.size() &&
+           earlier.either.size() == later.either.size());
+  }
 
   TimePs by() const { return by_; }
   // All counters of the snapshots have had their turn.
@@ -259,6 +265,7 @@ class Shift : public Fold {
  private:
   // Growth of the next counter in a period.
   std::uint64_t step() {
+    assert(at_ < later_.counters.size());
     const std::uint64_t grown = later_.counters[at_] - earlier_.counters[at_];
     ++at_;
     return grown;

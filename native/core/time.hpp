@@ -1,5 +1,6 @@
 // Time in both worlds: integer picoseconds from the run's origin.
 #pragma once
+#include <cassert>
 #include <cstdint>
 #include <limits>
 
@@ -21,6 +22,7 @@ inline constexpr TimePs kPsPerSecond = 1'000'000 * kPsPerUs;
 // Time to serialise `size_bytes` at `rate_bps`, rounded to the nearest picosecond. It is 0 when the rate is
 // unlimited (0), and kNever when it is longer than TimePs can say.
 constexpr TimePs serialisation_ps(std::int64_t size_bytes, std::int64_t rate_bps) {
+  assert(size_bytes >= 0 && rate_bps >= 0);
   if (rate_bps == 0) return 0;
   if (size_bytes <= 1 << 20) return (size_bytes * 8 * kPsPerSecond + rate_bps / 2) / rate_bps;
   // A buffer's size overflows 64 bits on the way.

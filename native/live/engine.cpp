@@ -1,6 +1,7 @@
 #include "live/engine.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
@@ -194,6 +195,7 @@ roce::SendRequest Engine::request_of(Link& link, std::int32_t peer,
   request.local_address = config_.message_max_bytes;
   request.rkey = part.is_credit ? fifo_rkey_of(link.rkey) : link.rkey;
   if (part.is_credit) return request;
+  assert(part.queue_pair < link.posted.size() && part.size_bytes <= config_.message_max_bytes);
   const std::uint32_t at = part.queue_pair, message = link.posted[at]++;
   if (config_.verify) request.local_address += pattern_phase(config_.rank, peer, at, message);
   if (link.slots == 0) {
@@ -207,6 +209,7 @@ roce::SendRequest Engine::request_of(Link& link, std::int32_t peer,
 }
 
 void Engine::send(const Operation& operation) {
+  assert(operation.peer != config_.rank && static_cast<std::size_t>(operation.peer) < links_.size());
   Link& link = links_[static_cast<std::size_t>(operation.peer)];
   link.connection.send(operation.handle, operation.tag, static_cast<std::uint64_t>(operation.size_bytes),
                        [&](const roce::Connection::Part& part) {
@@ -276,6 +279,7 @@ void Engine::placed(std::uint32_t queue_pair, std::uint64_t address, std::span<c
   const std::span<const std::byte> memory = nic_.memory();
   const std::size_t begin =
       config_.message_max_bytes + pattern_phase(peer, config_.rank, at, message) + place;
+  assert(begin + bytes.size() <= memory.size());
   const auto expected = memory.subspan(begin, bytes.size());
   const auto found = memory.subspan(place, bytes.size());
   counters_.verified_bytes += bytes.size();

@@ -2,6 +2,7 @@
 #include <netinet/udp.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstdio>
 #include <cstring>
 
@@ -123,6 +124,7 @@ void SoftNic::datagram(const Incoming& incoming) {
   packet.rkey = header.reth.rkey;
   packet.message_bytes = header.reth.length_bytes;
   packet.remote_address = header.reth.va;
+  assert(incoming_ == nullptr && payload.size() == packet.payload_bytes);
   payload_ = payload;
   incoming_ = &incoming;
   Sink sink{*this, connection, incoming.time};
@@ -188,6 +190,7 @@ void SoftNic::refused_packet(std::uint32_t queue_pair, const roce::Packet& packe
 
 // The hashed five-tuple of a packet, with which its ICRC begins.
 const roce::IcrcFlow& SoftNic::flow_from(Connection& connection, const Incoming& incoming) {
+  assert(!connection.outs.empty());
   const std::uint16_t port = port_of(incoming.from);
   const auto known = std::find_if(connection.ins.begin(), connection.ins.end(), [&](const In& in) {
     return in.port == port && in.fragmentable == incoming.fragmentable;

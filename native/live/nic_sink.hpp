@@ -1,5 +1,6 @@
 // Effects of a queue pair on the soft NIC. Only the soft NIC's own files include it.
 #pragma once
+#include <cassert>
 #include <cstring>
 
 #include "live/soft_nic.hpp"
@@ -17,7 +18,10 @@ struct SoftNic::Sink {
     if (queue_pair.has_control()) nic.port_.mark_control(queue_pair.id(), now);
     if (queue_pair.has_data()) nic.port_.mark_data(queue_pair.id(), now, queue_pair.data_from());
   }
-  void arm_timer(roce::QueuePair& queue_pair, TimePs at) { nic.timers_.push({at, queue_pair.id()}); }
+  void arm_timer(roce::QueuePair& queue_pair, TimePs at) {
+    assert(at >= now);
+    nic.timers_.push({at, queue_pair.id()});
+  }
   void sent(roce::QueuePair& queue_pair, std::uint64_t handle, roce::Status status,
             std::uint32_t retransmits) {
     nic.owner_.sent(queue_pair.id(), handle, status, retransmits, now);
@@ -54,6 +58,7 @@ struct SoftNic::Sink {
     }
     if (roce::is_sprayed(packet.opcode) && packet.remote_address != address) return false;
     if (packet.placed) return true;
+    assert(nic.payload_.size() == packet.payload_bytes);
     const std::uint64_t at = nic.in_memory(address);
     if (!nic.holds(at, nic.payload_.size(), nic.memory_.size())) return false;
     std::memcpy(nic.memory_.data() + at, nic.payload_.data(), nic.payload_.size());

@@ -2,6 +2,7 @@
 #include <netinet/udp.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -53,6 +54,7 @@ bool SoftNic::stage(TimePs now) {
                                     : connection.queue_pair.take_data(now, packet, sink);
     if (connection.queue_pair.has_control()) port_.mark_control(pick.id, now);
     if (!taken) continue;
+    assert(packet.payload_bytes <= connection.config->mtu_bytes && packet.port < connection.outs.size());
     const std::uint32_t wire =
         roce::wire_bytes(packet.opcode, packet.payload_bytes, config_.frame_overhead_bytes);
     const TimePs serialisation = serialisation_ps(wire, rate_at(now));
@@ -101,8 +103,11 @@ void SoftNic::build(const roce::Packet& packet, std::uint32_t connection, TimePs
   out.connection = connection;
   out.port = packet.port;
   out.header_bytes = static_cast<std::uint32_t>(roce::encode_headers(header, out.header));
+  assert(out.header_bytes > 0);
+  assert(packet.payload_bytes == 0 || holds(packet.local_address, packet.payload_bytes, memory_.size()));
   out.payload_bytes = packet.payload_bytes;
-  out.payload = memory_.data() + packet.local_address;
+  // The address of an answer without data is the peer's own word.
+  out.payload = memory_.data() + (packet.payload_bytes > 0 ? packet.local_address : 0);
 }
 
 void SoftNic::transmit(TimePs now) {

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "live/nic_buffers.hpp"
@@ -92,6 +93,7 @@ std::string SoftNic::connect(std::uint32_t queue_pair, std::uint32_t first_psn, 
 }
 
 std::string SoftNic::post(std::uint32_t queue_pair, const roce::SendRequest& request) {
+  assert(queue_pair < connections_.size());
   Connection& connection = connections_[queue_pair];
   if (!connection.connected) return "queue pair " + std::to_string(queue_pair) + " is not connected";
   if (!holds(request.local_address, request.size_bytes, memory_.size()))

@@ -1,7 +1,9 @@
 // One end of the connection between two ranks: messages on its queue pairs, and clear-to-sends beside them.
 // Pure, the same in all drivers. A driver posts the parts, and reports acknowledgements and deliveries.
 #pragma once
+#include <cassert>
 #include <cstdint>
+#include <limits>
 
 #include "core/clear_to_send.hpp"
 #include "core/time.hpp"
@@ -24,6 +26,7 @@ class Connection {
 
     // Addresses and keys of memory are the driver's.
     SendRequest request() const {
+      assert(size_bytes <= std::numeric_limits<std::uint32_t>::max());
       return {.verb = is_credit ? Verb::kWrite : Verb::kWriteImm,
               .handle = handle,
               .size_bytes = static_cast<std::uint32_t>(size_bytes),

@@ -7,6 +7,7 @@
 // up. Data that congestion control holds back waits aside until its time.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -48,6 +49,7 @@ class NicPort {
   // The queue pair just picked has more data, which may begin to leave at `from`. It goes to the end of the
   // line, or keeps its turn. The port was never idle meanwhile.
   void mark_more(std::uint32_t id, bool keep_turn = false, TimePs from = 0) {
+    assert(id < marks_.size() && (marks_[id] & kDataMark) == 0);
     marks_[id] |= kDataMark;
     if (from > picked_since_) {
       hold({id, from});
@@ -194,6 +196,7 @@ class NicPort {
       }
     }
     Waiting pop(TimePs free) {
+      assert(count_ > 0);
       std::uint32_t place = first(free);
       const Waiting value = at(place);
       for (; place > 0; --place) at(place) = at(place - 1);

@@ -23,6 +23,7 @@
 //   void delivered(delivery)               A message is complete.
 //   void refused(packet, refusal)          The packet was not taken.
 #pragma once
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -71,8 +72,10 @@ class QueuePair {
   template <class Sink>
   bool take_data(TimePs now, Packet& packet, Sink& sink) {
     Bound<Sink> bound{*this, sink};
-    return responder_.take_response(packet, counters_, bound) ||
-           requester_.take_data(now, packet, counters_, bound);
+    const bool taken = responder_.take_response(packet, counters_, bound) ||
+                       requester_.take_data(now, packet, counters_, bound);
+    assert(requester_.is_consistent() && responder_.is_consistent());
+    return taken;
   }
 
   void departed(std::uint32_t wire_bytes, TimePs start) { requester_.departed(wire_bytes, start); }
@@ -86,6 +89,7 @@ class QueuePair {
     if (packet.opcode == Opcode::kAcknowledge) {
       ++counters_.acks_received;
       requester_.acknowledged(packet, now, counters_, bound, telemetry);
+      assert(requester_.is_consistent());
       return;
     }
     if (packet.opcode == Opcode::kCnp) {
@@ -104,6 +108,7 @@ class QueuePair {
       bound.taken = false;
     }
     if (after && bound.taken) responder_.look_for_marks(packet.congested, now, counters_);
+    assert(requester_.is_consistent() && responder_.is_consistent());
     if (has_control() || responder_.has_response()) sink.ready(*this);
   }
 

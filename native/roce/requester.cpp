@@ -1,10 +1,26 @@
 #include "roce/requester.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/fold.hpp"
 
 namespace genie::roce {
+
+bool Requester::is_consistent() const {
+  const std::int32_t in_flight = psn_diff(send_psn_, unacked_psn_);
+  if (in_flight < 0 || psn_diff(sent_end_psn_, send_psn_) < 0) return false;
+  if (cursor_ > queue_.size() || reads_ > cursor_) return false;
+  if ((state_ == RequesterState::kIdle || state_ == RequesterState::kError) != queue_.empty()) return false;
+  if (again_psn_ != again_end_ &&
+      (psn_diff(again_psn_, unacked_psn_) < 0 || psn_diff(again_end_, again_psn_) < 0 ||
+       psn_diff(sent_end_psn_, again_end_) < 0))
+    return false;
+  if (cursor_ == queue_.size()) return true;
+  const Entry& entry = queue_.at(cursor_);
+  const std::int32_t place = psn_diff(send_psn_, entry.first_psn);
+  return place >= 0 && place < static_cast<std::int32_t>(entry.packets);
+}
 
 std::uint32_t Requester::message_left() const {
   if (cursor_ == queue_.size()) return 0;
@@ -44,7 +60,13 @@ Fold::Base Requester::fold(Fold& fold) {
   return psn;
 }
 
+void Requester::leave_out_acknowledged() {
+  if (psn_diff(again_psn_, unacked_psn_) < 0) again_psn_ = unacked_psn_;
+  if (psn_diff(again_end_, again_psn_) < 0) again_end_ = again_psn_;
+}
+
 void Requester::go_back(std::uint32_t psn) {
+  assert(psn_diff(psn, unacked_psn_) >= 0 && psn_diff(psn, sent_end_psn_) <= 0);
   again_psn_ = again_end_ = psn;
   send_psn_ = psn;
   since_request_ = cursor_ = reads_ = 0;

@@ -36,6 +36,7 @@ class Requester {
   std::size_t pending() const { return queue_.size(); }
   std::uint32_t send_psn() const { return send_psn_; }
   std::uint32_t unacked_psn() const { return unacked_psn_; }
+  bool is_consistent() const;
   std::uint32_t message_left() const;  // packets of the message under way that have not been sent
   std::uint8_t last_syndrome() const { return last_syndrome_; }
   // When congestion control lets the next packet begin to leave.
@@ -177,6 +178,7 @@ class Requester {
     if (size > 0) sink.fetched(packet, entry.request.local_address + offset);
     ++counters.responses_received;
     unacked_psn_ = psn_add(unacked_psn_, 1);
+    leave_out_acknowledged();
     if (has_aeth(packet.opcode)) take_credits(packet);
     if (last) retire(sink);
     if (psn_diff(send_psn_, unacked_psn_) < 0) go_back(unacked_psn_);  // answered while being asked again
@@ -268,13 +270,16 @@ class Requester {
   }
 
   void sent_again(Entry& entry, QueuePairCounters& counters) {
-    recovering_ = true;
-    recovered_psn_ = sent_end_psn_;
+    if (control_.listens()) {
+      recovering_ = true;
+      recovered_psn_ = sent_end_psn_;
+    }
     ++entry.retransmits;
     ++counters.retransmitted;
   }
 
   void go_back(std::uint32_t psn);
+  void leave_out_acknowledged();  // of what is sent again
 
   // The oldest message is over.
   template <class Sink>
@@ -309,8 +314,7 @@ class Requester {
       retire(sink);
     }
     unacked_psn_ = psn;
-    if (psn_diff(again_psn_, unacked_psn_) < 0) again_psn_ = unacked_psn_;
-    if (psn_diff(again_end_, again_psn_) < 0) again_end_ = again_psn_;
+    leave_out_acknowledged();
     if (psn_diff(send_psn_, unacked_psn_) < 0) go_back(unacked_psn_);  // acknowledged while being sent again
     const bool progress = unacked_psn_ != before;
     if (progress) {

@@ -6,6 +6,27 @@
 
 namespace genie::roce {
 
+bool Responder::is_consistent() const {
+  if (answering_ == reads_.empty() || reads_.size() > config_->reads_max) return false;
+  if (answered_.size() > config_->reads_max || kept_ > early_.size()) return false;
+  if (broken_ && nak_ == Nak::kNone) return false;
+  return message_ == Message::kNone ||
+         message_received_ <= (message_ == Message::kWrite ? message_bytes_ : kMessageMaxBytes);
+}
+
+std::uint32_t Responder::first_early() {
+  for (std::uint32_t ahead = 1; ahead < early_.size(); ++ahead) {
+    if (early_at(expected_psn_ + ahead).kept) return psn_add(expected_psn_, ahead);
+  }
+  return expected_psn_;
+}
+
+std::uint32_t Responder::lost_end() {
+  std::uint32_t psn = psn_add(expected_psn_, 1);
+  while (is_lost(psn) && !(early_at(psn).kept && early_at(psn).packet.psn == psn)) psn = psn_add(psn, 1);
+  return psn;
+}
+
 bool Responder::was_answered(const Packet& packet) const {
   return std::ranges::any_of(answered_, [&](const Answered& read) {
     const std::int32_t after = psn_diff(packet.psn, read.psn);

@@ -4,6 +4,7 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -28,6 +29,7 @@ class Responder {
     for (Early& port : early_) port.newest_psn = psn_add(expected_psn_, kPsnMask);
   }
 
+  bool is_consistent() const;
   std::uint32_t expected_psn() const { return expected_psn_; }
   // True if the peer's window is known, so that requests beyond it are known to be forged.
   bool knows_forged() const { return config_->peer_window_packets > 0; }
@@ -207,7 +209,10 @@ class Responder {
   bool is_sprayed_pair() const { return config_->spray > 1 && !early_.empty(); }
   // True if a PSN determines the source port by which its packet first left.
   bool knows_ports() const { return is_sprayed_pair() && !config_->recycle_ports; }
-  Early& early_at(std::uint32_t psn) { return early_[psn & (early_.size() - 1)]; }
+  Early& early_at(std::uint32_t psn) {
+    assert(!early_.empty());
+    return early_[psn & (early_.size() - 1)];
+  }
 
   template <class Sink>
   void keep(const Packet& packet, std::uint32_t ahead, Sink& sink) {
@@ -253,12 +258,7 @@ class Responder {
   }
   // True if a packet that has not arrived yet is known to be trimmed.
   bool is_trimmed() const { return trimmed_ && psn_diff(trimmed_end_psn_, expected_psn_) > 0; }
-  std::uint32_t first_early() {
-    for (std::uint32_t ahead = 1; ahead < early_.size(); ++ahead) {
-      if (early_at(expected_psn_ + ahead).kept) return psn_add(expected_psn_, ahead);
-    }
-    return expected_psn_;
-  }
+  std::uint32_t first_early();
   // True if the expected packet counts as lost, by the packets after it that have arrived.
   bool is_overtaken() {
     if (knows_ports()) return is_lost(expected_psn_);
@@ -278,11 +278,7 @@ class Responder {
            ahead < static_cast<std::int32_t>(early_.size());
   }
   // After the packets from the expected one on that are lost; those behind it may only be late.
-  std::uint32_t lost_end() {
-    std::uint32_t psn = psn_add(expected_psn_, 1);
-    while (is_lost(psn) && !(early_at(psn).kept && early_at(psn).packet.psn == psn)) psn = psn_add(psn, 1);
-    return psn;
-  }
+  std::uint32_t lost_end();
   void has_come(std::uint32_t psn) {
     if (!knows_ports()) return;
     std::uint32_t& newest = early_[port_of(psn, config_->spray)].newest_psn;

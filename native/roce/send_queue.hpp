@@ -1,6 +1,7 @@
 // The messages that a requester has been given and that are not over, oldest first. Section numbers are those
 // of the InfiniBand Architecture Specification, volume 1.
 #pragma once
+#include <cassert>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -30,8 +31,14 @@ class SendQueue {
   std::uint32_t size() const { return count_; }
   bool empty() const { return count_ == 0; }
   // By its place from the oldest.
-  Entry& at(std::uint32_t place) { return ring_[wrapped(head_ + place)]; }
-  const Entry& at(std::uint32_t place) const { return ring_[wrapped(head_ + place)]; }
+  Entry& at(std::uint32_t place) {
+    assert(place < count_);
+    return ring_[wrapped(head_ + place)];
+  }
+  const Entry& at(std::uint32_t place) const {
+    assert(place < count_);
+    return ring_[wrapped(head_ + place)];
+  }
 
   // The one that has this PSN, which it must be.
   Entry& of(std::uint32_t psn) {
@@ -41,6 +48,7 @@ class SendQueue {
   }
 
   void push(const Entry& entry) {
+    assert(empty() || entry.first_psn == psn_add(at(count_ - 1).first_psn, at(count_ - 1).packets));
     if (count_ == ring_.size()) grow();
     ring_[wrapped(head_ + count_)] = entry;
     ++count_;
@@ -105,6 +113,7 @@ class SendQueue {
   // A packet of a message, by its place there.
   static void describe(const Entry& entry, std::uint32_t index, const QueuePairConfig& config,
                        Packet& packet) {
+    assert(index < entry.packets);
     const std::uint32_t mtu_bytes = config.mtu_bytes;
     const std::uint32_t offset = index * mtu_bytes;
     const bool is_read = entry.request.verb == Verb::kRead;
@@ -122,6 +131,7 @@ class SendQueue {
       packet.message_bytes = entry.request.size_bytes - offset;
     }
     if (has_immediate(packet.opcode)) packet.immediate = entry.request.immediate;
+    assert(is_request(packet.opcode) && packet.payload_bytes <= mtu_bytes);
   }
 
  private:

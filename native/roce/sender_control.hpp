@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -60,6 +61,7 @@ class SenderControl {
     if (!sent_at_.empty()) sent_at_[psn & sent_mask_] = start;
     if (!paced_) return;
     rate_bps_ = controller_->rate_bps(start);
+    assert(rate_bps_ > 0 && wire_bytes > 0);
     wire_bytes_ = wire_bytes;
     data_from_ = controller_->paced() ? std::max(data_from_, start) + gap() : 0;
     controller_->sent(wire_bytes, start);
@@ -84,6 +86,7 @@ class SenderControl {
   // loss. Called only if listens().
   void acknowledged(bool echo, std::uint32_t psn, bool tells_round_trip, TimePs now, std::int32_t packets,
                     std::int32_t in_flight, std::int32_t beyond, const congestion::Telemetry* telemetry) {
+    assert(listens_ && in_flight >= 0 && beyond >= in_flight);
     if (packets > 0) acknowledged_ += static_cast<std::uint64_t>(packets);
     if (echo && config_->congestion.notify_in_acks) controller_->notified(now);
     const std::int64_t mtu_bytes = config_->mtu_bytes;
@@ -127,6 +130,7 @@ class SenderControl {
       if (controller_ != nullptr) controller_->fold(fold, acknowledged);
     }
     if (sent_at_.empty()) return;
+    assert(in_flight <= sent_at_.size());
     std::vector<TimePs> under_way(in_flight);
     for (std::uint32_t at = 0; at < in_flight; ++at) {
       under_way[at] = sent_at_[(unacked.before + at) & sent_mask_];

@@ -7,6 +7,7 @@
 // same rule which comes next.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -61,6 +62,7 @@ class Spread {
   };
   Sent sent(std::uint64_t handle, std::uint32_t retransmits) {
     if (!config_.is_parted()) return {true, handle, retransmits};
+    assert(handle >= first_whole_ && handle - first_whole_ < wholes_.size());
     Whole& whole = wholes_[static_cast<std::size_t>(handle - first_whole_)];
     whole.retransmits += retransmits;
     if (--whole.left > 0) return {};

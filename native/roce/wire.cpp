@@ -1,6 +1,7 @@
 #include "roce/wire.hpp"
 
 #include <array>
+#include <cassert>
 
 namespace genie::roce {
 namespace {
@@ -51,6 +52,7 @@ const Layout& layout(Opcode opcode) { return kLayouts[static_cast<std::uint8_t>(
 class Writer {
  public:
   explicit Writer(std::byte* at) : at_(at) {}
+  const std::byte* at() const { return at_; }
   void u8(std::uint32_t v) { *at_++ = static_cast<std::byte>(v & 0xFF); }
   void u16(std::uint32_t v) { u8(v >> 8), u8(v); }
   void u24(std::uint32_t v) { u8(v >> 16), u16(v); }
@@ -158,6 +160,7 @@ std::size_t encode_headers(const PacketHeader& h, std::span<std::byte> out_bytes
   if (t.immediate) out.u32(h.imm);
   if (t.invalidate) out.u32(h.invalidate_rkey);
   if (h.opcode == Opcode::kCnp) out.u64(0), out.u64(0);
+  assert(out.at() == out_bytes.data() + t.header_bytes);
   return t.header_bytes;
 }
 

@@ -277,6 +277,33 @@ void a_loss_is_forgotten_before_psns_turn(bool trimmed) {
 }
 
 // It fails by the key, not by retries: the NAK is of the request that is refused.
+// The receiver asks for a READ that another request has overtaken. Its data comes after all: there is nothing
+// to be sent again.
+void a_read_that_was_only_late_is_not_sent_again() {
+  QueuePairConfig config = small_config();
+  config.selective_repeat = true;
+  config.reordering_packets = 4;
+  World world(config, 100, 0, __func__);
+  world.post(0, Verb::kRead, 8);
+  world.post(0, Verb::kWrite, 32);
+  for (int packet = 0; packet < 5; ++packet) world.send(0);
+  Packet asked = response(roce::nak(NakCode::kSequence), 100);
+  asked.msn = 103;  // ends what is missing
+  world.receive(0, asked);
+  Packet data = response(roce::kSyndromeAck, 100);
+  data.opcode = Opcode::kReadResponseOnly;
+  data.payload_bytes = 8;
+  data.local_address = world.ends[0].posted[0].request.remote_address;
+  world.receive(0, data);
+  CHECK_EQUAL(world.ends[0].pair.pending(), std::size_t{1});
+  Packet again;
+  World::Sink sink = world.sink(0);
+  while (world.ends[0].pair.take_data(world.now, again, sink)) {
+    CHECK(roce::is_write(again.opcode));
+    CHECK(roce::psn_diff(again.psn, 101) >= 0 && roce::psn_diff(again.psn, 103) < 0);
+  }
+}
+
 void a_read_that_is_asked_again_and_refused_fails_by_name() {
   World world(small_config(), 0, 0, __func__);
   world.post(0, Verb::kRead, 24);
@@ -443,6 +470,7 @@ int main() {
   a_queue_longer_than_the_psn_circle();
   a_message_longer_than_half_the_circle_is_refused();
   a_notification_does_not_cost_the_acknowledgement();
+  a_read_that_was_only_late_is_not_sent_again();
   a_read_that_is_asked_again_and_refused_fails_by_name();
   for (const bool trimmed : {false, true}) a_loss_is_forgotten_before_psns_turn(trimmed);
   everything_arrives_once_and_in_order();

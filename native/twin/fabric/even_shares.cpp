@@ -1,6 +1,7 @@
 #include "twin/fabric/even_shares.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "core/index.hpp"
@@ -21,6 +22,7 @@ EvenShares::EvenShares(RouteTable table)
 RouteLoad EvenShares::load(std::span<const Transfer> transfers) {
   RouteLoad out;
   for (const Transfer& transfer : transfers) {
+    assert(transfer.source < table_.hosts && transfer.target < table_.hosts && transfer.part >= 0);
     const Route route = transfer.source == transfer.target ? beside(transfer) : spread(transfer);
     out.delay_ps.push_back(route.delay_ps);
     out.hop_byte_ps.push_back(route.hop_byte_ps);

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -135,6 +136,7 @@ struct Network : QueueSettings, DeviceSettings {
   // By which a packet for a host may leave a node, fn(link).
   template <class Function>
   void each_next_hop(const Routes& by, std::int32_t node, std::int32_t host, Function fn) const {
+    assert(node >= 0 && node < nodes && host >= 0 && host < hosts);
     bool beside = false;
     for (auto at = static_cast<std::size_t>(by.last_hop_start[static_cast<std::size_t>(host)]);
          at < static_cast<std::size_t>(by.last_hop_start[static_cast<std::size_t>(host) + 1]); ++at) {

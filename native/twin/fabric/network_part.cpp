@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 
 #include "core/index.hpp"
 
@@ -26,10 +27,16 @@ std::vector<Value> chosen(const std::vector<Value>& all, const std::vector<Numbe
 std::int32_t NetworkPart::node(std::int32_t whole) const {
   const std::int32_t host = place_in(hosts, whole);
   if (index(host) < hosts.size() && hosts[index(host)] == whole) return host;
-  return static_cast<std::int32_t>(hosts.size()) + place_in(switches, whole);
+  const std::int32_t place = place_in(switches, whole);
+  assert(index(place) < switches.size() && switches[index(place)] == whole);
+  return static_cast<std::int32_t>(hosts.size()) + place;
 }
 
-std::uint32_t NetworkPart::link(std::uint32_t whole) const { return place_in(links, whole); }
+std::uint32_t NetworkPart::link(std::uint32_t whole) const {
+  const std::uint32_t place = place_in(links, whole);
+  assert(place < links.size() && links[place] == whole);
+  return place;
+}
 
 Network network_of(const NetworkPart& part, const Network& whole) {
   Network own;

@@ -3,6 +3,7 @@
 // with nodes times groups.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,6 +23,7 @@ struct NextHops {
   std::vector<std::int32_t> links;
 
   std::span<const std::int32_t> of(std::int32_t node, std::int32_t group) const {
+    assert(index(node) + 1 < run_start.size() && group >= 0);
     const auto first = run_group.begin() + run_start[index(node)],
                last = run_group.begin() + run_start[index(node) + 1];
     const auto run = std::upper_bound(first, last, group);

@@ -1,8 +1,10 @@
 #include "twin/fabric/paths.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
+#include "core/index.hpp"
 #include "core/mix.hpp"
 
 namespace genie::twin {
@@ -79,10 +81,12 @@ const Pinned* pinned_path(const Network& network, std::int32_t from, std::int32_
 
 void find_path(const Network& network, const Routes& routes, std::int32_t from, std::int32_t to,
                std::uint16_t port, std::vector<std::uint32_t>& path, const SprayedPlace& sprayed) {
+  assert(from >= 0 && from < network.hosts && to >= 0 && to < network.hosts);
   path.clear();
   if (from == to) path.push_back(static_cast<std::uint32_t>(network.links() + from));
   if (const Pinned* pinned = from == to ? nullptr : pinned_path(network, from, to, sprayed.place)) {
     path = pinned->links;
+    assert(network.link_source[path.front()] == from && network.link_target[path.back()] == to);
     return;
   }
   const std::uint64_t addresses = pair_key(kFirstAddress + static_cast<std::uint32_t>(from),
@@ -101,6 +105,7 @@ void find_path(const Network& network, const Routes& routes, std::int32_t from, 
     // Differs from switch to switch.
     path.push_back(
         choices[choices.size() > 1 ? random_of(static_cast<std::uint64_t>(node), hash) % choices.size() : 0]);
+    assert(network.link_source[path.back()] == node && path.size() < index(network.nodes));
     node = network.link_target[path.back()];
   }
 }

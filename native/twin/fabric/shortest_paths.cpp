@@ -1,6 +1,7 @@
 #include "twin/fabric/shortest_paths.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <numeric>
 #include <utility>
 
@@ -47,6 +48,7 @@ void ShortestPaths::search(const std::vector<std::int32_t>& nearest, std::vector
       if (distance[node] != at) continue;  // a shorter path has been found since
       for (std::int32_t place = arriving_start_[node]; place < arriving_start_[node + 1]; ++place) {
         const std::int32_t link = arriving_[place];
+        assert(length_[link] > 0 && index(length_[link]) < at_distance_.size());
         reach(source_[link], at + length_[link]);
       }
     }

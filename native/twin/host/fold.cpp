@@ -53,8 +53,8 @@ bool Hosts::sleeps(std::int32_t rank) const {
 
 void Hosts::fold_queue_pair(Fold& fold, std::uint32_t id, PacketBases& bases) {
   queue_pairs_.fold(fold, id, ranks_, bases);
-  if (const std::uint32_t told = queue_pairs_[id].telemetry; told != 0) [[unlikely]]
-    links_.fold_telemetry(fold, told);
+  if (const std::uint32_t place = queue_pairs_[id].telemetry; place != 0) [[unlikely]]
+    links_.fold_telemetry(fold, place);
   queue_pairs_.set_part_handles(fold, id, ranks_);
   message_queues_.fold(fold, id);
 }

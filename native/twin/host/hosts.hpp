@@ -33,7 +33,6 @@ class Hosts {
   const Nics& nics() const { return nics_; }
   void keep_trace(bool keep) { keep_trace_ = keep; }
   bool keeps_trace() const { return keep_trace_; }
-  bool asks_telemetry() const { return asks_telemetry_; }
   // Keeps the times at which data of a queue pair leaves; kNone: of none.
   static constexpr std::uint32_t kNone = ~0u;
   void watch(std::uint32_t queue_pair) {

@@ -1,6 +1,7 @@
 #include "twin/levels/analytic_simulator.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/index.hpp"
 #include "core/mix.hpp"
@@ -29,6 +30,7 @@ AnalyticSimulator::AnalyticSimulator(const SharedPlan& shared, const std::vector
 }
 
 void AnalyticSimulator::push(TimePs time, Kind kind, std::uint32_t place, std::uint64_t handle) {
+  assert(time >= now_);
   pending_.push(time, {kind, place, handle});
 }
 
@@ -119,7 +121,10 @@ void AnalyticSimulator::over(Meeting& meeting) {
 std::size_t AnalyticSimulator::key_of(std::int32_t rank, std::uint64_t handle) const {
   const auto node = static_cast<std::size_t>(handle >> 32);
   const std::int32_t binding = plans_[index(rank)]->table->binding[node];
-  return static_cast<std::size_t>(keys_[index(rank)][index(binding)]);
+  assert(index(binding) < keys_[index(rank)].size());
+  const std::size_t key = index(keys_[index(rank)][index(binding)]);
+  assert(key < costs_.size() && key < acknowledgements_.size());
+  return key;
 }
 
 void AnalyticSimulator::deliver(std::int32_t rank, const Completion& completion) {

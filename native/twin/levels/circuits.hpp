@@ -2,6 +2,7 @@
 // setting one up takes time. An unused circuit stays until its room is needed; the longest unused goes first.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <vector>
 
@@ -57,6 +58,7 @@ class Circuits {
   template <class Granted>
   void leave(std::uint32_t circuit, TimePs now, Granted granted) {
     Circuit& own = circuits_[circuit];
+    assert(own.users > 0 && own.state == State::kUp);
     own.idle_since = now;
     if (--own.users > 0) return;
     freed_.push_back(own.a);
@@ -93,6 +95,7 @@ class Circuits {
     if (own.state != State::kWanted || !has_room(own.a) || !has_room(own.b)) return false;
     make_room(own.a);
     make_room(own.b);
+    assert(!is_full(own.a) && !is_full(own.b));
     own.state = State::kComing;
     for (const std::int32_t host : {own.a, own.b}) {
       ++taken_[static_cast<std::size_t>(host)];
@@ -118,7 +121,9 @@ class Circuits {
 
   void make_room(std::int32_t host) {
     if (!is_full(host)) return;
-    Circuit& gone = *longest_idle(host);
+    Circuit* const oldest = longest_idle(host);
+    assert(oldest != nullptr);
+    Circuit& gone = *oldest;
     gone.state = State::kDown;
     for (const std::int32_t end : {gone.a, gone.b}) {
       --taken_[static_cast<std::size_t>(end)];

@@ -1,6 +1,7 @@
 #include "twin/levels/flow_sharing.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <functional>
 
 namespace genie::twin {
@@ -31,14 +32,17 @@ std::uint32_t FlowSharing::add(std::span<const LinkShare> shares, double limit) 
 
 void FlowSharing::move(std::uint32_t flow, std::span<const LinkShare> shares, double limit) {
   Flow& own = flows_[flow];
+  assert(!own.active && limit >= 0);
   own.limit = limit;
   if (own.count < shares.size()) {
     own.first = static_cast<std::uint32_t>(crossings_.size());
     crossings_.resize(crossings_.size() + shares.size());
   }
   own.count = static_cast<std::uint32_t>(shares.size());
-  for (std::uint32_t at = 0; at < own.count; ++at)
+  for (std::uint32_t at = 0; at < own.count; ++at) {
+    assert(shares[at].link < links_.size() && shares[at].share > 0);
     crossings_[own.first + at] = {.link = shares[at].link, .flow = flow, .share = shares[at].share};
+  }
 }
 
 void FlowSharing::touch(std::uint32_t link) {
@@ -49,6 +53,7 @@ void FlowSharing::touch(std::uint32_t link) {
 
 void FlowSharing::begin(std::uint32_t flow) {
   Flow& own = flows_[flow];
+  assert(!own.active);
   own.active = true;
   own.rate = own.next = 0;
   begun_.push_back(flow);
@@ -62,10 +67,12 @@ void FlowSharing::begin(std::uint32_t flow) {
 
 void FlowSharing::end(std::uint32_t flow) {
   Flow& own = flows_[flow];
+  assert(own.active);
   own.active = false;
   own.rate = own.next = 0;
   for (std::uint32_t at = own.first; at < own.first + own.count; ++at) {
     Link& link = links_[crossings_[at].link];
+    assert(crossings_[at].place < link.members.size() && link.members[crossings_[at].place].flow == flow);
     const Member last = link.members.back();
     link.members[crossings_[at].place] = last;
     crossings_[last.crossing].place = crossings_[at].place;
@@ -146,6 +153,7 @@ double FlowSharing::whole_weight(Link& link) {
 }
 
 void FlowSharing::fix(Flow& flow, double rate) {
+  assert(!flow.fixed && rate >= 0 && open_ > 0);
   flow.fixed = true;
   flow.next = rate;
   --open_;

@@ -1,6 +1,7 @@
 // Rates of flows that share links, in bytes a picosecond. Pure; only flows that a change can reach are
 // computed again.
 #pragma once
+#include <cassert>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -52,6 +53,7 @@ class FlowSharing {
     gather();
     rule_ == SharingRule::kMaxMin ? fill() : split();
     for (const std::uint32_t flow : reached_) {
+      assert(flows_[flow].active && flows_[flow].next >= 0);
       if (flows_[flow].next == flows_[flow].rate) continue;
       flows_[flow].rate = flows_[flow].next;
       changed(flow);

@@ -1,6 +1,7 @@
 #include "twin/levels/flow_simulator.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <utility>
 
@@ -48,10 +49,12 @@ void FlowSimulator::carry(const QueuePair& own, std::uint64_t count, std::uint64
 
 // Its place is free when both ends have been told.
 void FlowSimulator::told(std::uint64_t message) {
+  assert(message < messages_.size() && messages_[message].ends > 0);
   if (--messages_[message].ends == 0) free_messages_.push_back(static_cast<std::int32_t>(message));
 }
 
 void FlowSimulator::push(TimePs time, Kind kind, std::uint32_t place, std::uint64_t what) {
+  assert(time >= now_);
   pending_.push(time, {kind, place, what});
 }
 
@@ -252,6 +255,7 @@ void FlowSimulator::expect(std::uint32_t id) {
 
 void FlowSimulator::finish(std::uint32_t id) {
   QueuePair& own = queue_pairs_[id];
+  assert(own.head >= 0 && sharing_.is_active(id));
   const std::int32_t at = own.head;
   Message& message = messages_[index(at)];
   const auto bytes = static_cast<std::uint64_t>(wire_bytes(message.size_bytes));
@@ -290,6 +294,7 @@ void FlowSimulator::settle() {
 
 // Subtracts the bytes that have left until now.
 void FlowSimulator::flowed(QueuePair& own) const {
+  assert(own.rate >= 0 && own.since <= now_);
   const auto time = static_cast<double>(now_ - own.since);
   if (time > 0) own.left_bytes = std::max(0.0, own.left_bytes - own.rate * time);
   own.since = now_;

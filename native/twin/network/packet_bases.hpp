@@ -28,21 +28,21 @@ class PacketBases {
                                 packet.trimmed << 7 | (packet.echo ? 1u : 0u) << 8 |
                                 (packet.paced ? 1u : 0u) << 9 | std::uint32_t{packet.port} << 10;
     const auto opcode = static_cast<std::uint32_t>(packet.opcode);
-    const std::uint32_t told = packet.telemetry != 0 ? 1 : 0;  // places differ in equal states
+    const std::uint32_t has_telemetry = packet.telemetry != 0 ? 1 : 0;  // places differ in equal states
     fold.exact(pair_key(packet.connection, packet.route),
                pair_key(flags, opcode << 16 | packet.payload_bytes));
     if (packet.connection >= bases_.size() ||
         packet.opcode == roce::Opcode::kCnp)  // a pause frame has no PSN
-      return fold.exact(std::uint32_t{packet.psn}, pair_key(packet.value, told));
+      return fold.exact(std::uint32_t{packet.psn}, pair_key(packet.value, has_telemetry));
     const Bases& bases = bases_[packet.connection];
     const bool is_answer = packet.opcode == roce::Opcode::kAcknowledge;
     std::uint32_t psn = packet.psn;
     fold.relative(is_answer ? bases.unacked_psn : bases.expected_psn, psn, roce::kPsnMask);
     packet.psn = psn & roce::kPsnMask;
-    if (!roce::has_aeth(packet.opcode)) return fold.exact(pair_key(packet.value, told));
+    if (!roce::has_aeth(packet.opcode)) return fold.exact(pair_key(packet.value, has_telemetry));
     std::uint32_t msn = packet.value >> 8;
     const std::uint32_t syndrome = packet.value & 0xFF;
-    fold.exact(pair_key(syndrome, told));
+    fold.exact(pair_key(syndrome, has_telemetry));
     fold.relative(bases.peer_msn, msn, roce::kPsnMask);
     packet.value = msn << 8 | syndrome;
   }

@@ -101,7 +101,6 @@ class Simulator {
     PacketBases bases;
     for (const std::int32_t rank : ranks) hosts_.fold_rank(fold, rank, bases);
   }
-  // The reason why its state cannot be advanced by an estimate; "" where it can.
   // A shift of the state has skipped `by` until `now`.
   void move(TimePs by, TimePs now);
   // Takes hosts that sleep out of a scope. Nothing has happened to them since `since`, and nothing will

@@ -67,6 +67,11 @@ void Recurrence::choose_watched(Watch& own) {
 }
 
 void Recurrence::take_seen() {
+  // What has failed before a change of the network says nothing of what comes after it.
+  if (const TimePs change = simulator_.next_change_time(); std::exchange(next_change_, change) != change) {
+    for (const auto& own : watches_) own->failures = {};
+    looks_in_vain_ = 0;
+  }
   const std::uint64_t events = simulator_.events(), played = events - std::exchange(events_, events);
   for (const auto& own : watches_) own->idle_events += played;
   for (const auto& [rank, time] : simulator_.hosts().ranks().take_seen()) {
