@@ -78,7 +78,8 @@ def draw_job(seed: int, size_factor: int = 1, kind: str = "job") -> SkipCase:
         f"{kind} {seed}: {servers} x {server} ranks on {type(topology).__name__}, {wire}, {control.__name__}, "
         f"pfc {has_pfc}, {len(workload.ranks[0])} nodes"
     )
-    return SkipCase(name, fabric, workload, lowering, 1, ())
+    beside = "GPUs" if lowering.nccl is not None and lowering.nccl.server is not None else ""
+    return SkipCase(name, fabric, workload, lowering, 1, (), beside)
 
 
 def _groups(servers: int, server: int) -> list[Group]:

@@ -55,11 +55,7 @@ class SkipCase:
     lowering: Lowering
     threads: int
     stops_ps: tuple[int, ...]  # times to which a run comes, as sampling does
-
-    @property
-    def has_telemetry(self) -> bool:
-        """Packets have telemetry instead of marks."""
-        return isinstance(self.fabric.congestion, Hpcc)
+    beside: str = ""  # GPUs, HPCC or a link change that was drawn apart from the rest
 
 
 @dataclass(frozen=True)
@@ -129,7 +125,10 @@ def draw_case(seed: int, size_factor: int = 1) -> SkipCase:
         f"seed {seed}: {op.name.lower()} of {size_bytes} bytes x {count} on {type(topology).__name__}, {wire}, "
         f"{name_of(control)}, pfc {has_pfc}, skew {skew_ns} ns, latency {latency_ps} ps, {threads} threads{fault}"
     )
-    return SkipCase(name, fabric, workload, lowering, threads, stops)
+    has_gpus = lowering.nccl is not None and lowering.nccl.server is not None
+    moved_link = faults and not isinstance(topology, LeafSpine)
+    beside = {"GPUs": has_gpus, "HPCC": isinstance(control, Hpcc), "a link change": moved_link}
+    return SkipCase(name, fabric, workload, lowering, threads, stops, ", ".join(own for own in beside if beside[own]))
 
 
 def _draw_fault(seed: int, topology: Topology, draw: random.Random) -> tuple[list[Fault], str]:

@@ -4,8 +4,8 @@ Each row plays one job at both levels, long rows with --long only. Results of bo
 are wall time on one core: those of the simulator alone. Reading or generating the workload, and set-up (plan, network,
 routes, simulator), stand apart. `over ns-3` divides the packets by the speed of ns-3 -O3 on one core, 84,000 data
 packets/s, and by the seconds of the simulator. ns-3 itself is not run. `error` is the difference of end times from
-level packet, 0 where the bits are the same. Where the packets are not played it is not known. With --command the job
-is also a folder of traces, and `command s` is the time of `genie simulate` with skips from its start to its end.
+level packet, 0 where the bits are the same. Where the packets are not played it is not known. With --command,
+`genie simulate` plays the job with skips from a folder of traces. `command s` is its time from its start to its end.
 
 `gpt13b`, `gpt175b`: AICB's GPT-13B on 128 GPUs on rails and GPT-175B on 1,024 (tp8, dp128), with --aicb DATA or
 GENIE_SHARED_DATA. `gpt175b-pp`: GPT-175B as `genie generate` makes it, with tp8, pp8 and dp16 on 1,024 GPUs.

@@ -38,7 +38,7 @@ class ControlTape::Repetition {
       news.now += by_ * periods;
       news.acknowledged += acknowledged_ * times;
       news.sent += acknowledged_ * times;
-      for (telemetry.count = 0; telemetry.count < entry.hops; ++telemetry.count, ++reading) {
+      for (telemetry.count = 0; telemetry.count < entry.hop_count; ++telemetry.count, ++reading) {
         Hop& hop = telemetry.hops[telemetry.count] = hops_[reading];
         hop.time += by_ * periods;
         hop.sent_bytes += grown_bytes_[reading] * times;
@@ -69,16 +69,16 @@ void ControlTape::add(const Acknowledgement& news) {
   keep(news);
 }
 
-// Before the controller takes it.
+// Keeps an acknowledgement that the controller is about to take.
 void ControlTape::keep(const Acknowledgement& news) {
   Entry entry{news, ControlLimits::of(controller_, bounds_), 0};
   assert(entries_.empty() || entries_.back().news.now <= entry.news.now);
   const Telemetry* const telemetry = std::exchange(entry.news.telemetry, nullptr);
-  // Readings of telemetry are rounded, so that a rate which they move does not come again: a period begins
-  // after it.
+  // Readings of telemetry are rounded, so that a rate which they move does not come again. No period has
+  // such a move inside.
   if (telemetry != nullptr && !entries_.empty() && entries_.back().limits.rate_bps != entry.limits.rate_bps) {
+    from_ = entries_.back().news.now + 1;
     drop(entries_.size());
-    from_ = news.now + 1;
   }
   if (entries_.size() == kMost || hops_.size() + kHopsMax > kHopsMost) {
     const std::size_t half = (entries_.size() + 1) / 2;
@@ -86,13 +86,13 @@ void ControlTape::keep(const Acknowledgement& news) {
     drop(half);
   }
   if (telemetry != nullptr) {
-    entry.hops = telemetry->count;
+    entry.hop_count = telemetry->count;
     hops_.insert(hops_.end(), telemetry->hops.begin(), telemetry->hops.begin() + telemetry->count);
   }
   entries_.push_back(entry);
 }
 
-// The oldest.
+// Drops the oldest entries.
 void ControlTape::drop(std::size_t entries) {
   hops_.erase(hops_.begin(), hops_.begin() + static_cast<std::ptrdiff_t>(hops_before(entries)));
   entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(entries));
@@ -101,7 +101,7 @@ void ControlTape::drop(std::size_t entries) {
 std::size_t ControlTape::hops_before(std::size_t entry) const {
   if (hops_.empty()) return 0;
   std::size_t hops = 0;
-  for (std::size_t at = 0; at < entry; ++at) hops += entries_[at].hops;
+  for (std::size_t at = 0; at < entry; ++at) hops += entries_[at].hop_count;
   return hops;
 }
 
@@ -149,7 +149,8 @@ void ControlTape::replay(const Fold::Period& period, std::int64_t periods) {
   const std::vector<Entry> entries(entries_.begin() + static_cast<std::ptrdiff_t>(first), entries_.end());
   const std::vector<Hop> hops(hops_.begin() + static_cast<std::ptrdiff_t>(hops_before(first)), hops_.end());
   const Repetition again(entries, hops, bounds_, period);
-  const auto kept = static_cast<std::int64_t>(kMost / entries.size() + 1);  // periods
+  const std::size_t fit = std::min(kMost / entries.size(), kHopsMost / std::max<std::size_t>(hops.size(), 1));
+  const auto kept = static_cast<std::int64_t>(fit + 1);  // periods
   if (periods > kept) {
     drop(entries_.size());
     from_ = period.to() + (period.to() - period.from()) * (periods - kept);

@@ -74,9 +74,9 @@ class ControlTape final : public Fold::Replayed {
 
  private:
   struct Entry {
-    Acknowledgement news;  // without telemetry
-    ControlLimits limits;  // before it
-    std::uint32_t hops;    // of its telemetry, in hops_
+    Acknowledgement news;     // without telemetry
+    ControlLimits limits;     // before it
+    std::uint32_t hop_count;  // of its telemetry, in hops_
 
     // Packets under way before it, the most since the acknowledgement before.
     std::uint64_t in_flight(std::uint32_t mtu_bytes) const {

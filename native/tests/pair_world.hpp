@@ -21,6 +21,26 @@ using roce::SendRequest;
 using roce::Status;
 using roce::Verb;
 
+constexpr TimePs kTimeout = 1000;
+
+inline QueuePairConfig small_config() {
+  QueuePairConfig config;
+  config.mtu_bytes = 8;
+  config.window_packets = 8;
+  config.ack_every_packets = 3;
+  config.ack_timeout = kTimeout;
+  config.rnr_unit = 1;
+  config.rnr_timer = 9;  // 24
+  return config;
+}
+
+inline Packet response(std::uint8_t syndrome, std::uint32_t psn) {
+  Packet packet;
+  packet.syndrome = syndrome;
+  packet.psn = psn;
+  return packet;
+}
+
 struct Posted {
   SendRequest request;
   bool over = false;

@@ -11,26 +11,6 @@ using roce::NakCode;
 using roce::Opcode;
 using roce::RequesterState;
 
-constexpr TimePs kTimeout = 1000;
-
-QueuePairConfig small_config() {
-  QueuePairConfig config;
-  config.mtu_bytes = 8;
-  config.window_packets = 8;
-  config.ack_every_packets = 3;
-  config.ack_timeout = kTimeout;
-  config.rnr_unit = 1;
-  config.rnr_timer = 9;  // 24
-  return config;
-}
-
-Packet response(std::uint8_t syndrome, std::uint32_t psn) {
-  Packet packet;
-  packet.syndrome = syndrome;
-  packet.psn = psn;
-  return packet;
-}
-
 constexpr std::uint8_t kRnr = roce::kSyndromeRnrNak | 9;
 
 // Immediate status of a request that the queue pair does not take.
@@ -276,46 +256,6 @@ void a_loss_is_forgotten_before_psns_turn(bool trimmed) {
   CHECK_EQUAL(receiver.counters().duplicates, std::uint64_t{0});
 }
 
-// It fails by the key, not by retries: the NAK is of the request that is refused.
-// The receiver asks for a READ that another request has overtaken. Its data comes after all: there is nothing
-// to be sent again.
-void a_read_that_was_only_late_is_not_sent_again() {
-  QueuePairConfig config = small_config();
-  config.selective_repeat = true;
-  config.reordering_packets = 4;
-  World world(config, 100, 0, __func__);
-  world.post(0, Verb::kRead, 8);
-  world.post(0, Verb::kWrite, 32);
-  for (int packet = 0; packet < 5; ++packet) world.send(0);
-  Packet asked = response(roce::nak(NakCode::kSequence), 100);
-  asked.msn = 103;  // ends what is missing
-  world.receive(0, asked);
-  Packet data = response(roce::kSyndromeAck, 100);
-  data.opcode = Opcode::kReadResponseOnly;
-  data.payload_bytes = 8;
-  data.local_address = world.ends[0].posted[0].request.remote_address;
-  world.receive(0, data);
-  CHECK_EQUAL(world.ends[0].pair.pending(), std::size_t{1});
-  Packet again;
-  World::Sink sink = world.sink(0);
-  while (world.ends[0].pair.take_data(world.now, again, sink)) {
-    CHECK(roce::is_write(again.opcode));
-    CHECK(roce::psn_diff(again.psn, 101) >= 0 && roce::psn_diff(again.psn, 103) < 0);
-  }
-}
-
-void a_read_that_is_asked_again_and_refused_fails_by_name() {
-  World world(small_config(), 0, 0, __func__);
-  world.post(0, Verb::kRead, 24);
-  CHECK(world.send(0) && (world.deliver(1, 0), true));
-  while (world.send(1)) world.ends[0].arriving.clear();
-  world.ends[1].writable = false;
-  world.fire(0);
-  CHECK(world.send(0) && (world.deliver(1, 0), true));
-  CHECK(world.send(1) && (world.deliver(0, 0), true));
-  CHECK(world.ends[0].posted[0].status == Status::kRemoteAccess);
-}
-
 struct Fuzz {
   Fuzz(unsigned seed, const QueuePairConfig& config)
       : random(seed), world(config, psn(), psn(), "seed " + std::to_string(seed)) {}
@@ -470,8 +410,6 @@ int main() {
   a_queue_longer_than_the_psn_circle();
   a_message_longer_than_half_the_circle_is_refused();
   a_notification_does_not_cost_the_acknowledgement();
-  a_read_that_was_only_late_is_not_sent_again();
-  a_read_that_is_asked_again_and_refused_fails_by_name();
   for (const bool trimmed : {false, true}) a_loss_is_forgotten_before_psns_turn(trimmed);
   everything_arrives_once_and_in_order();
   broken_connections_end_in_order();

@@ -55,6 +55,7 @@ Recurrence::Recurrence(Simulator& simulator, bool sets_ahead)
       ahead_(simulator),
       rhythm_(simulator, ahead_),
       active_ranks_(simulator.walkers().size()),
+      next_change_(simulator.next_change_time()),
       slice_(slice_of(simulator.walkers().size(), simulator.threads() > 1)),
       credit_(kFirstCredit) {
   watches_.push_back(std::make_unique<Watch>(lag_max_));
@@ -96,6 +97,7 @@ void Recurrence::restore(const Kept& kept) {
   credit_ = kept.credit;
   rank_cost_ = kept.rank_cost;
   state_words_ = kept.state_words;
+  next_change_ = simulator_.next_change_time();
 }
 
 bool Recurrence::run(std::uint64_t events, TimePs until) {

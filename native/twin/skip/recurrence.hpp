@@ -124,7 +124,7 @@ class Recurrence {
   PacketRhythm rhythm_;               // for the first
   std::uint64_t active_ranks_;        // by the latest look at all, or choice of a rank
   TimePs chosen_at_ = 0;              // the latest choice
-  TimePs next_change_ = kNever;       // of the network
+  TimePs next_change_;                // of the network
   std::uint64_t slice_;               // events between two looks at what has been seen
   std::uint64_t slices_alone_ = 0;    // in a row, without a search
   std::uint64_t events_ = 0;          // that credit has been given for

@@ -67,7 +67,7 @@ void Recurrence::choose_watched(Watch& own) {
 }
 
 void Recurrence::take_seen() {
-  // What has failed before a change of the network says nothing of what comes after it.
+  // A change of the network makes earlier failures meaningless.
   if (const TimePs change = simulator_.next_change_time(); std::exchange(next_change_, change) != change) {
     for (const auto& own : watches_) own->failures = {};
     looks_in_vain_ = 0;
