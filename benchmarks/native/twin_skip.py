@@ -91,8 +91,9 @@ def command_s(row: Row, packets: int) -> float:
         folder = Path(name)
         save(row.workload(), folder / "traces")
         genie, fabric, out = Path(sys.executable).with_name("genie"), folder / "fabric.toml", folder / "out"
-        options = ["--wire", "nccl", "--gpu", "none", "--level", "packet+skip", "--ranks-per-node"]
-        options += [str(row.lowering.nccl.ranks_per_node), "--fabric", str(fabric), "-o", str(out)]
+        shape = row.lowering.nccl
+        options = f"--wire nccl --gpu none --ranks-per-node {shape.ranks_per_node} --channels {shape.channels}".split()
+        options += ["--level", "packet+skip", "--fabric", str(fabric), "-o", str(out)]
         fabric.write_text(to_toml(row.fabric()))
         began = time.perf_counter()
         subprocess.run([genie, "simulate", folder / "traces", *options], check=True, capture_output=True)
