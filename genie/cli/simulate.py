@@ -403,6 +403,8 @@ def _result(run: Run, level: Level) -> str:
 def _bits(skip: dict[str, Any]) -> str:
     """Return how near the results are to those of level packet."""
     if not (estimates := skip.get("estimates")):
+        if skip.get("difference"):
+            return "which is not level packet's result"
         was_compared = skip.get("difference") == ""
         return "same bits as level packet" if was_compared else "not compared with level packet (--verify-skip does)"
     return (

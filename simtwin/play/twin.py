@@ -211,7 +211,6 @@ class Twin:
         stopped: Stopped | None = None
         recorded: list[int] | None = None
         skipped: Skipped | None = None
-        episodes: genie_core.Episodes | None = None
         for place, iteration in enumerate(iterations):
             if arrivals_ns:
                 plan = build_plan(workload, slots=slots, lowering=lowering, release_ns=arrivals_ns[iteration])
@@ -229,8 +228,8 @@ class Twin:
             skipping: IterationSkips | None = None
             if may_skip:
                 plays_apart = watch.plays_to_the_end and not watch.skip_error
-                if plays_apart and (episodes is None or arrivals_ns):  # iterations of one plan share what is known
-                    episodes = self.episodes(plan, watch.skip_memory_bytes)
+                # Each iteration has paths of its own, and so episodes of its own.
+                episodes = self.episodes(plan, watch.skip_memory_bytes) if plays_apart else None
                 skipping = IterationSkips(episodes, watch.skip_error, self.seed + number)
             while True:
                 simulator = self._start(plan, number, losses, keep_trace, analytic, recorded)
@@ -319,7 +318,7 @@ class Twin:
     def episodes(
         self, plan: Plan, memory_bytes: int = 1 << 30, checkpoint_packets: int = 1 << 20
     ) -> genie_core.Episodes:
-        """Return the episodes of a plan, for its simulators, one after another.
+        """Return the episodes of a plan, for the simulators of one iteration.
 
         `memory_bytes`: of episodes and checkpoints that are used again, by estimates. `checkpoint_packets`: data
         packets that a forecast plays at a time, and at the least between two checkpoints, from which later plays go on.

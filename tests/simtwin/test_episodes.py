@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import genie_core
 import numpy as np
+import polars as pl
 import pytest
 from common.episode_cases import draw_job
 from common.skip_cases import Played, SkipCase, first_difference, play
@@ -17,7 +18,17 @@ from genie.plan.lowering import Lowering
 from genie.workload.build import RankBuilder
 from genie.workload.graph import Group, Kind, Op, RankGraph, Workload
 from genie.workload.synthetic import collective
-from simtwin.fabric.schema import Domain, Fabric, Link, Priority, RailOptimized, SingleSwitch, Switch, Transport
+from simtwin.fabric.schema import (
+    Domain,
+    Fabric,
+    LeafSpine,
+    Link,
+    Priority,
+    RailOptimized,
+    SingleSwitch,
+    Switch,
+    Transport,
+)
 from simtwin.play.twin import Twin
 from simtwin.play.watching import Watch
 
@@ -357,10 +368,18 @@ def test_the_twin_tells_how_many_episodes_there_were() -> None:
     facts = skipped.skipped.facts(skipped.counters["data_packets"])
     assert facts["episodes"]["replayed"] == 40
     assert facts["share"] > 0.5
-    once = twin.play(job(10), lowering=NCCL, skips=True)
-    assert once.skipped is not None
-    assert facts["episodes"]["distinct"] == once.skipped.distinct  # the next iteration plays nothing anew
     assert np.all(np.asarray(skipped.timeline["end_ns"]) >= 0)
+
+
+def test_iterations_whose_paths_differ_have_episodes_of_their_own() -> None:
+    fabric = Fabric(topology=LeafSpine(leaves=2, spines=4, hosts_per_leaf=4), link=LINK)
+    twin = Twin(fabric, twin_of(fabric).network, list(range(8)))
+    played, skipped = (
+        twin.play(job(6), lowering=NCCL, iterations=(0, 1, 2), skips=skips).timeline for skips in (False, True)
+    )
+    ends = [played.filter(pl.col("iteration") == iteration)["end_ns"].to_list() for iteration in (0, 1, 2)]
+    assert ends[0] != ends[1]
+    assert skipped.equals(played)
 
 
 def test_a_collective_that_waits_leaves_its_links_to_others() -> None:
