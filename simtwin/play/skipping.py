@@ -143,6 +143,8 @@ class IterationSkips:
         if self.estimator is not None:
             found += ["" if estimates else f"no estimate: {self.estimator.reason}"]
             found += ["no episodes: an estimate needs all packets in one simulator"]
+        elif self.episodes is None:
+            found += ["no episodes: samples, and a stop at a time, need all packets in one simulator"]
         if self.episodes is not None and self.episodes.unusable:
             found += [f"no episodes: {self.episodes.unusable}"]
         return list(filter(None, found))

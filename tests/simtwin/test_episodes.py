@@ -355,6 +355,8 @@ def test_samples_and_a_stop_are_those_of_level_packet() -> None:
     played, skipped = results
     assert skipped.timeline.equals(played.timeline)
     assert skipped.counters["links"] == played.counters["links"]
+    assert skipped.skipped is not None
+    assert "no episodes: samples, and a stop at a time, need all packets in one simulator" in skipped.skipped.reasons
 
 
 def test_the_twin_tells_how_many_episodes_there_were() -> None:
