@@ -136,7 +136,7 @@ def _draw_fault(seed: int, topology: Topology, draw: random.Random) -> tuple[lis
     if isinstance(topology, SingleSwitch):
         return [], ""
     if not isinstance(topology, LeafSpine):
-        draw = random.Random(f"fault {seed}")
+        draw = random.Random(f"fault {seed}")  # the draws of other things stay as they are
     if draw.random() >= 0.4:
         return [], ""
     link = {LeafSpine: "leaf0->spine1", FatTree: "edge0->aggregation1"}.get(type(topology), "rail0leaf0->spine1")

@@ -404,7 +404,7 @@ def _bits(skip: dict[str, Any]) -> str:
     """Return how near the results are to those of level packet."""
     if not (estimates := skip.get("estimates")):
         if skip.get("difference"):
-            return "which is not level packet's result"
+            return "results differ from level packet"
         was_compared = skip.get("difference") == ""
         return "same bits as level packet" if was_compared else "not compared with level packet (--verify-skip does)"
     return (
