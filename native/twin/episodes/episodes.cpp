@@ -72,7 +72,6 @@ std::string Episodes::problem_of(const roce::SpreadConfig& spread) const {
 }
 
 void Episodes::attach(Simulator& simulator) {
-  if (std::exchange(is_over_, false)) report_ = {};  // another iteration
   ++report_.beginnings;
   if (!simulator.is_divided()) unusable_ = "links without any time join nodes";
   if (unusable_.empty()) unusable_ = simulator.unfoldable();
@@ -114,7 +113,6 @@ bool Episodes::begins_again(const Simulator& simulator) {
   if (!simulator.is_abandoned() && simulator.done()) {
     finish_until(kNever);
     simulator_ = nullptr;
-    is_over_ = true;
     return false;
   }
   if (!simulator.is_abandoned()) give_up("ranks wait for ever");

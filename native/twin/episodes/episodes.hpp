@@ -339,7 +339,6 @@ class Episodes final : public Simulator::Listener {
     std::size_t member;
   };
   bool has_live_ = false;     // packets of its own
-  bool is_over_ = false;      // the latest simulator has come to its end
   std::vector<Heard> heard_;  // of the component at hand
   InputServices services_;    // before it
   // Kept for their memory.
