@@ -107,7 +107,7 @@ class Controller {
   virtual std::unique_ptr<Controller> clone() const = 0;
   // `acknowledged`: the number of packets ever acknowledged, to which others are relative.
   virtual void fold(Fold& fold, const Fold::Base& /*acknowledged*/) {
-    static_assert(sizeof(Controller) == 24);
+    static_assert(has_size<Controller>(24));
     fold.exact(paced_, moves_waiting_, window_bytes_);
   }
 

@@ -69,7 +69,7 @@ class Dcqcn final : public Controller {
   // Alpha decays by absolute time and is brought up to date late. A notification alone reads it, and forbids
   // a shift.
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
-    static_assert(sizeof(Dcqcn) == 96);
+    static_assert(has_size<Dcqcn>(96));
     Controller::fold(fold, acknowledged);
     fold.exact(rate_bps_, target_bps_, timer_events_, byte_events_);
     fold.own_time(next_alpha_);

@@ -63,7 +63,7 @@ class DcqcnTimer final : public Controller {
   void acknowledged(const Acknowledgement& news) override { advance(news.now); }
 
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
-    static_assert(sizeof(DcqcnTimer) == 96);
+    static_assert(has_size<DcqcnTimer>(96));
     Controller::fold(fold, acknowledged);
     fold.exact(rate_bps_, target_bps_, alpha_, raises_, noted_for_alpha_, noted_for_decrease_);
     fold.moment(next_alpha_);

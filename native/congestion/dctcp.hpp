@@ -60,7 +60,7 @@ class Dctcp final : public Controller {
   bool is_replayed() const override { return true; }
   std::unique_ptr<Controller> clone() const override { return std::make_unique<Dctcp>(*this); }
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
-    static_assert(sizeof(Dctcp) == 96);
+    static_assert(has_size<Dctcp>(96));
     Controller::fold(fold, acknowledged);
     fold.exact(window_, alpha_, acknowledged_, marked_, cut_);
     fold.relative(acknowledged, window_end_);

@@ -59,7 +59,7 @@ class Hpcc final : public Controller {
 
   // Replayed, and so never compared: readings in the units of a header are not those of the period before.
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
-    static_assert(sizeof(Hpcc) == 1376);
+    static_assert(has_size<Hpcc>(1376));
     Controller::fold(fold, acknowledged);
     fold.exact(rate_bps_, reference_bps_, utilisation_, stage_, last_.count);
     fold.relative(acknowledged, updated_at_);

@@ -21,7 +21,7 @@ class NotificationPoint {
   bool pending() const { return pending_; }
 
   void fold(Fold& fold) {
-    static_assert(sizeof(NotificationPoint) == 16);
+    static_assert(has_size<NotificationPoint>(16));
     fold.exact(pending_);
     fold.not_before(next_);
   }

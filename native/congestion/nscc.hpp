@@ -71,7 +71,7 @@ class Nscc final : public Controller {
   bool is_replayed() const override { return true; }
   std::unique_ptr<Controller> clone() const override { return std::make_unique<Nscc>(*this); }
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
-    static_assert(sizeof(Nscc) == 112);
+    static_assert(has_size<Nscc>(112));
     Controller::fold(fold, acknowledged);
     fold.exact(window_, delay_, round_bytes_, achieved_bytes_);
     fold.not_before(round_end_);

@@ -76,7 +76,7 @@ class Swift final : public Controller {
   bool is_replayed() const override { return true; }
   std::unique_ptr<Controller> clone() const override { return std::make_unique<Swift>(*this); }
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
-    static_assert(sizeof(Swift) == 104);
+    static_assert(has_size<Swift>(104));
     Controller::fold(fold, acknowledged);
     fold.exact(window_, round_trip_);
     fold.not_before(cut_at_, static_cast<TimePs>(round_trip_) + 1);

@@ -70,7 +70,7 @@ class Timely final : public Controller {
   bool is_replayed() const override { return true; }
   std::unique_ptr<Controller> clone() const override { return std::make_unique<Timely>(*this); }
   void fold(Fold& fold, const Fold::Base& acknowledged) override {
-    static_assert(sizeof(Timely) == 80);
+    static_assert(has_size<Timely>(80));
     Controller::fold(fold, acknowledged);
     fold.exact(rate_bps_, last_, difference_, bytes_, std::min(falling_, config_->hyper_after));
   }

@@ -5,6 +5,7 @@
 // Each fold asserts the sizes of the classes that it visits, so that a new field is not forgotten.
 #pragma once
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -13,6 +14,17 @@
 namespace genie {
 
 struct Snapshot;
+
+// For the assertion of a class's size beside its fold. With another library than libstdc++ on 64 bits,
+// containers have other sizes, and nothing is asserted.
+template <class Type>
+consteval bool has_size([[maybe_unused]] std::size_t bytes) {
+#ifdef __GLIBCXX__
+  return sizeof(void*) != 8 || sizeof(Type) == bytes;
+#else
+  return true;
+#endif
+}
 
 class Fold {
  public:

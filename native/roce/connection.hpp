@@ -78,7 +78,7 @@ class Connection {
   void fold_base(Fold& fold) { spread_.fold_base(fold); }
   Fold::Handles& part_handles() { return spread_.part_handles(); }
   void fold(Fold& fold) {
-    static_assert(sizeof(Connection) == 160);
+    static_assert(has_size<Connection>(160));
     spread_.fold(fold);
   }
 

@@ -118,8 +118,8 @@ class NicPort {
   }
 
   void fold(Fold& fold) {
-    static_assert(sizeof(NicPort) == 144);
-    static_assert(sizeof(Ring) == 24);
+    static_assert(has_size<NicPort>(144));
+    static_assert(has_size<Ring>(24));
     for (const std::uint8_t mark : marks_) fold.exact(mark);
     control_.fold(fold, free_);
     data_.fold(fold, free_);

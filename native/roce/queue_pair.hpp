@@ -136,7 +136,7 @@ class QueuePair {
     Fold::Base expected_psn, msn, unacked_psn;
   };
   Bases fold(Fold& fold) {
-    static_assert(sizeof(QueuePair) == 608);
+    static_assert(has_size<QueuePair>(608));
     counters_.fold(fold);
     const Responder::Bases received = responder_.fold(fold);
     return {received.psn, received.msn, requester_.fold(fold)};

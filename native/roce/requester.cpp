@@ -41,7 +41,7 @@ SendProgress Requester::progress() const {
 }
 
 Fold::Base Requester::fold(Fold& fold) {
-  static_assert(sizeof(Requester) == 240);
+  static_assert(has_size<Requester>(240));
   const auto in_flight = static_cast<std::uint32_t>(std::max(psn_diff(sent_end_psn_, unacked_psn_), 0));
   const Fold::Base psn = fold.packets(unacked_psn_, Fold::Way::kSent, kPsnMask);
   const Fold::Base ssn = fold.base(ssn_, kPsnMask);

@@ -42,7 +42,7 @@ bool Responder::can_fold() const {
 }
 
 Responder::Bases Responder::fold(Fold& fold) {
-  static_assert(sizeof(Responder) == 176);
+  static_assert(has_size<Responder>(176));
   const Fold::Base psn = fold.packets(expected_psn_, Fold::Way::kReceived, kPsnMask);
   const Fold::Base msn = fold.base(msn_, kPsnMask);
   fold.exact(message_, starved_, nak_, ack_due_, cnp_due_, broken_, after_read_, echo_);

@@ -79,9 +79,9 @@ class SendQueue {
   // packets, the last one and the last acknowledgement of a message differ from all between them. A message
   // that is longer than a period therefore keeps its PSNs, and counts down to these.
   void fold(Fold& fold, const Fold::Base& psn, const Fold::Base& ssn, std::uint32_t send_psn) {
-    static_assert(sizeof(SendQueue) == 32);
-    static_assert(sizeof(Entry) == 64);
-    static_assert(sizeof(SendRequest) == 48);
+    static_assert(has_size<SendQueue>(32));
+    static_assert(has_size<Entry>(64));
+    static_assert(has_size<SendRequest>(48));
     const auto unacked_psn = static_cast<std::uint32_t>(psn.before);
     fold.exact(count_);
     for (std::uint32_t place = 0; place < count_; ++place) {

@@ -114,7 +114,7 @@ class SenderControl {
 
   // `unacked`: the oldest PSN that is not acknowledged; so many packets from it on are under way.
   void fold(Fold& fold, const Fold::Base& unacked, std::uint32_t in_flight) {
-    static_assert(sizeof(SenderControl) == 96);
+    static_assert(has_size<SenderControl>(96));
     fold.exact(rate_bps_, wire_bytes_, ack_every_packets_, paced_);
     fold.not_before(data_from_, gap());
     const Fold::Base acknowledged = fold.packets(acknowledged_, Fold::Way::kSent);

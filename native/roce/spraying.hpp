@@ -66,7 +66,7 @@ class RecycledPorts {
   }
 
   void fold(Fold& fold) {
-    static_assert(sizeof(RecycledPorts) == 56);
+    static_assert(has_size<RecycledPorts>(56));
     fold.rare(drawn_);
     fold.exact(head_, fresh_, ever_, again_, explore_, frozen_);
     for (const std::uint8_t port : ring_) fold.exact(port);
@@ -105,7 +105,7 @@ class DataPorts {
   }
 
   void fold(Fold& fold) {
-    static_assert(sizeof(DataPorts) == 16);
+    static_assert(has_size<DataPorts>(16));
     fold.exact(shift_);
     if (recycled_ != nullptr) recycled_->fold(fold);
   }
@@ -144,7 +144,7 @@ class AnswerPorts {
   }
 
   void fold(Fold& fold) const {
-    static_assert(sizeof(AnswerPorts) == 6);
+    static_assert(has_size<AnswerPorts>(6));
     fold.exact(next_);
     for (const std::uint8_t port : come_) fold.exact(port);
   }

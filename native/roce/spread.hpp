@@ -96,9 +96,9 @@ class Spread {
   // A part has the number of its message as its handle.
   Fold::Handles& part_handles() { return part_handles_; }
   void fold(Fold& fold) {
-    static_assert(sizeof(Spread) == 152);
-    static_assert(sizeof(Arrival) == 32);
-    static_assert(sizeof(Whole) == 16);
+    static_assert(has_size<Spread>(152));
+    static_assert(has_size<Arrival>(32));
+    static_assert(has_size<Whole>(16));
     fold.exact(next_out_, next_in_);
     for (std::deque<Arrival>& parts : waiting_) {
       fold.exact(parts.size());

@@ -143,7 +143,7 @@ struct QueuePairCounters {
   std::uint64_t reads_dropped = 0, forged_requests = 0, forged_acks = 0, forged_naks = 0, forged_cnps = 0;
 
   void fold(Fold& fold) {
-    static_assert(sizeof(QueuePairCounters) == 184);
+    static_assert(has_size<QueuePairCounters>(184));
     fold.packets(data_sent, Fold::Way::kSent);
     fold.packets(data_received, Fold::Way::kReceived);
     for (std::uint64_t* usual : {&acks_sent, &acks_received}) fold.total(*usual);

@@ -12,14 +12,14 @@ namespace genie {
 using namespace walker_parts;
 
 void Walker::fold(Fold& fold) {
-  static_assert(sizeof(Walker) == 2288);
-  static_assert(sizeof(Instance) == 64);
-  static_assert(sizeof(Channel) == 24);
-  static_assert(sizeof(Match) == 16);
-  static_assert(sizeof(Lane) == 12);
-  static_assert(sizeof(Arrival) == 32);
-  static_assert(sizeof(CreditMatch) == 16);
-  static_assert(sizeof(CreditWait) == 12);
+  static_assert(has_size<Walker>(2288));
+  static_assert(has_size<Instance>(64));
+  static_assert(has_size<Channel>(24));
+  static_assert(has_size<Match>(16));
+  static_assert(has_size<Lane>(12));
+  static_assert(has_size<Arrival>(32));
+  static_assert(has_size<CreditMatch>(16));
+  static_assert(has_size<CreditWait>(12));
   assert(finished_steps_.empty());
   fold.exact(unfinished_, instances_.size(), sends_.size(), receives_.size(), matches_.size(),
              credits_.size());

@@ -35,7 +35,7 @@ class MessageQueues {
     return request;
   }
   void fold(Fold& fold, std::uint32_t queue_pair) {
-    static_assert(sizeof(Queue) == 104);
+    static_assert(has_size<Queue>(104));
     if (!delays(queue_pair)) return;
     Queue& queue = queues_[queue_pair];
     fold.not_before(queue.costs.next_start);

@@ -79,7 +79,7 @@ class Nic {
     is_sending_ = earlier.is_sending_;
   }
   void fold(Fold& fold) {
-    static_assert(sizeof(Nic) == 200);
+    static_assert(has_size<Nic>(200));
     port.fold(fold);
     fold.exact(is_sending_);
     fold.not_before(busy_until_, 1);

@@ -120,8 +120,8 @@ void QueuePairs::set_part_handles(Fold& fold, std::uint32_t id, RankDriver& rank
 }
 
 void QueuePairs::fold(Fold& fold, std::uint32_t id, RankDriver& ranks, PacketBases& bases) {
-  static_assert(sizeof(HostQueuePair) == 704);
-  static_assert(sizeof(QueuePairs) == 344);
+  static_assert(has_size<HostQueuePair>(704));
+  static_assert(has_size<QueuePairs>(344));
   HostQueuePair& own = queue_pairs_[id];
   fold.at_queue_pair(id, own.peer);
   fold.exact(own.route, own.nic, own.telemetry != 0);

@@ -93,7 +93,7 @@ class RankDriver {
 
   // Fold of a rank; handles that follow belong to it.
   void fold(Fold& fold, std::int32_t rank) {
-    static_assert(sizeof(RankDriver) == 272);
+    static_assert(has_size<RankDriver>(272));
     fold.set_handles(nullptr);
     walkers_[index(rank)].fold(fold);
     fold.set_handles(&walkers_[index(rank)]);

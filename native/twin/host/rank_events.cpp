@@ -3,9 +3,9 @@
 namespace genie::twin {
 
 void RankEvents::fold(Fold& fold) {
-  static_assert(sizeof(RankEvents) == 80);
-  static_assert(sizeof(Event) == 32);
-  static_assert(sizeof(Delayed) == 96);
+  static_assert(has_size<RankEvents>(80));
+  static_assert(has_size<Event>(32));
+  static_assert(has_size<Delayed>(96));
   std::sort(heap_.begin(), heap_.end(), [](const Event& a, const Event& b) { return b < a; });
   for (Event& event : heap_) {
     if (event.kind == Kind::kPlayed || event.kind == Kind::kWake ||

@@ -197,7 +197,7 @@ void InputOrder::take_kept_turns(ArrivalBatch& batch, std::uint64_t number_mask,
 }
 
 void InputOrder::fold(Fold& fold, const Scope& scope) {
-  static_assert(sizeof(InputOrder) == 256);
+  static_assert(has_size<InputOrder>(256));
   std::vector<std::uint32_t>& own = in_scope_;
   own.clear();
   for (std::uint32_t input = 0; input < links.size(); ++input) {

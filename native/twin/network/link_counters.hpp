@@ -41,7 +41,7 @@ class RareCounters {
     longest = std::max(longest, bytes);
   }
   void fold(Fold& fold, std::uint32_t link) {
-    static_assert(sizeof(LinkCounters) == 88);
+    static_assert(has_size<LinkCounters>(88));
     LinkCounters& counters = at_source_[link];
     for (std::uint64_t* lost : {&counters.dropped, &counters.dropped_bytes, &counters.trimmed,
                                 &at_end_[link].packets, &at_end_[link].bytes})

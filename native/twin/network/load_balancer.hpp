@@ -59,8 +59,8 @@ class LoadBalancer {
     return next_hops_[drawn()];
   }
   void fold(Fold& fold, const Network& network) {
-    static_assert(sizeof(LoadBalancer) == 72);
-    static_assert(sizeof(Flowlet) == 16);
+    static_assert(has_size<LoadBalancer>(72));
+    static_assert(has_size<Flowlet>(16));
     if (network.balance == Balance::kRoundRobin) {
       constexpr std::uint64_t kTurns = 720'720;  // a multiple of all numbers of next hops up to 16
       fold.exact(drawn_ % kTurns);

@@ -70,9 +70,9 @@ void SharedBuffers::forget_pauses(std::int32_t node, std::uint32_t ingress, Time
 }
 
 void SharedBuffers::fold_ingress(Fold& fold, std::uint32_t ingress) {
-  static_assert(sizeof(SharedBuffers) == 88);
-  static_assert(sizeof(Pool) == 64);
-  static_assert(sizeof(Use) == 32);
+  static_assert(has_size<SharedBuffers>(88));
+  static_assert(has_size<Pool>(64));
+  static_assert(has_size<Use>(32));
   for (std::uint32_t priority = 0; priority < kPauseClass; ++priority) {
     Use& use = use_of(ingress, priority);
     fold.exact(use.bytes, use.headroom_bytes, use.pausing);

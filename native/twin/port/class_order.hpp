@@ -42,7 +42,7 @@ class DeficitRoundRobin {
   }
 
   void fold(Fold& fold) const {
-    static_assert(sizeof(DeficitRoundRobin) == 40);
+    static_assert(has_size<DeficitRoundRobin>(40));
     for (const std::int64_t deficit : deficit_bytes_) fold.exact(deficit);
     fold.exact(turn_);
   }

@@ -34,7 +34,7 @@ class EcnMarker {
   std::uint64_t marked(std::uint32_t link) const { return link < states_.size() ? states_[link].marked : 0; }
   bool has_drawn(std::uint32_t link) const { return link < states_.size() && states_[link].drawn > 0; }
   void fold(Fold& fold, std::uint32_t link) {
-    static_assert(sizeof(State) == 16);
+    static_assert(has_size<State>(16));
     if (link >= states_.size()) return;
     fold.rare(states_[link].drawn);
     fold.total(states_[link].marked);

@@ -74,7 +74,7 @@ class ErrorModels {
   // Also of links without errors.
   std::uint64_t replays(std::uint32_t link) const { return states_.empty() ? 0 : states_[link].replays; }
   void fold(Fold& fold, std::uint32_t link) {
-    static_assert(sizeof(State) == 64);
+    static_assert(has_size<State>(64));
     State& state = states_[link];
     fold.rare(state.drawn);
     fold.total(state.replays);

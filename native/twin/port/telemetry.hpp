@@ -37,7 +37,7 @@ class TelemetryPool {
   // bytes_of(port): that it has sent.
   template <class BytesOf>
   void fold(Fold& fold, std::uint32_t place, BytesOf bytes_of) {
-    static_assert(sizeof(congestion::Hop) == 40);
+    static_assert(has_size<congestion::Hop>(40));
     assert(place != 0 && place <= records_.size());
     congestion::Telemetry& record = records_[place - 1];
     fold.exact(record.count);

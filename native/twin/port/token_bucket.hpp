@@ -18,7 +18,7 @@ struct TokenBucket {
   void take(TimePs at, TimePs time) { due = std::max(due, at) + time; }
   // `most`: the time of the longest packet at the rate.
   void fold(Fold& fold, TimePs most) {
-    static_assert(sizeof(TokenBucket) == 16);
+    static_assert(has_size<TokenBucket>(16));
     fold.exact(burst);
     fold.not_before(due, std::max<TimePs>(most - burst, 0));
   }
