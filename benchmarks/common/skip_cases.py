@@ -56,6 +56,7 @@ class SkipCase:
     threads: int
     stops_ps: tuple[int, ...]  # times to which a run comes, as sampling does
     beside: str = ""  # GPUs, HPCC or a link change that was drawn apart from the rest
+    iterations: int = 1  # several are played as `genie simulate -n` plays them, without stops
 
 
 @dataclass(frozen=True)
@@ -121,14 +122,17 @@ def draw_case(seed: int, size_factor: int = 1) -> SkipCase:
         lowering, wire = Lowering(channels=channels, credit=credit), f"plain, {channels} channels, credit {credit}"
     stops = tuple(sorted(draw.randrange(1, 2000 * US) for _ in range(draw.choice([0, 0, 3]))))
     threads = draw.choice([1, 1, 2, 3, 4])
+    iterations = 1 if stops else drawn_iterations(seed)
     name = (
         f"seed {seed}: {op.name.lower()} of {size_bytes} bytes x {count} on {type(topology).__name__}, {wire}, "
         f"{name_of(control)}, pfc {has_pfc}, skew {skew_ns} ns, latency {latency_ps} ps, {threads} threads{fault}"
+        f"{', 2 iterations' if iterations == 2 else ''}"
     )
     has_gpus = lowering.nccl is not None and lowering.nccl.server is not None
     moved_link = faults and not isinstance(topology, LeafSpine)
     beside = {"GPUs": has_gpus, "HPCC": isinstance(control, Hpcc), "a link change": moved_link}
-    return SkipCase(name, fabric, workload, lowering, threads, stops, ", ".join(own for own in beside if beside[own]))
+    apart = ", ".join(own for own in beside if beside[own])
+    return SkipCase(name, fabric, workload, lowering, threads, stops, apart, iterations)
 
 
 def _draw_fault(seed: int, topology: Topology, draw: random.Random) -> tuple[list[Fault], str]:
@@ -152,6 +156,11 @@ def _drawn_hpcc(seed: int, line_rate: Rate) -> Hpcc | None:
     if draw.random() >= 1 / 9:
         return None
     return Hpcc(additive=line_rate) if draw.random() < 0.5 else Hpcc()
+
+
+def drawn_iterations(seed: int) -> int:
+    """Return 2 in one of five cases, else 1: a draw of its own."""
+    return 2 if random.Random(f"iterations {seed}").random() < 0.2 else 1
 
 
 def drawn_gpus(seed: int) -> Server | None:
@@ -218,8 +227,10 @@ def run_to_the_end(
 
 
 def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20) -> Played:
-    """Play a case in the kernel, in one of the two ways. `checkpoint_packets`: see Twin.episodes."""
+    """Play a case in one of the two ways, one iteration in the kernel. `checkpoint_packets`: see Twin.episodes."""
     twin = Twin(case.fabric, build_network(case.fabric), list(range(case.workload.world_size)), threads=case.threads)
+    if case.iterations > 1:
+        return _play_iterations(case, twin, skips=skips)
     plan = build_plan(case.workload, lowering=case.lowering)
     run = run_to_the_end(twin, plan, skips=skips, stops_ps=case.stops_ps, checkpoint_packets=checkpoint_packets)
     simulator, recurrence, episodes = run.simulator, run.recurrence, run.episodes
@@ -238,6 +249,25 @@ def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20) -> P
         continued=apart["continued"],
         resumed=apart["resumed"],
         joined=apart["joined"],
+    )
+
+
+def _play_iterations(case: SkipCase, twin: Twin, *, skips: bool) -> Played:
+    """Play a case as `genie simulate -n` does; counters are sums over iterations, times are of each."""
+    numbers = range(1, case.iterations + 1)
+    simulation = twin.play(case.workload, lowering=case.lowering, iterations=numbers, skips=skips)
+    counters, skipped = simulation.counters, simulation.skipped
+    bits = {"packets": counters["data_packets"], "dropped": counters["dropped"]}
+    bits |= {f"link {name}": np.array(values) for name, values in counters["links"].items()}
+    for table, rows in (("timeline", simulation.timeline), ("transfers", simulation.transfers)):
+        bits |= {f"{table} {name}": np.array(rows[name].to_list(), object) for name in rows.columns}
+    return Played(
+        bits=bits,
+        marked=sum(counters["links"]["marked"]),
+        packets=counters["data_packets"],
+        skipped=0 if skipped is None else skipped.packets,
+        episodes=0 if skipped is None else skipped.replayed,
+        unusable="" if skipped is None else "; ".join(skipped.reasons),
     )
 
 

@@ -4,14 +4,15 @@
 
 Each case is drawn: topology, collective, messages, congestion control, PFC, skews, faults, stops and threads. It plays
 at level `packet` and with skips. All results must be the same, to the bit: times of nodes, transfers, counters of links
-and ranks, and samples. Of the cases without a mark, 60 % or more must skip half of their packets or more. Those
+and ranks, and samples. One of five cases without stops has two iterations, played as `genie simulate -n 2` plays
+them. Of the cases without a mark, 60 % or more must skip half of their packets or more. Those
 with GPUs that take time, HPCC, or a link change in a fat tree or on rails count, and are also shown apart. Exit code 1
 when a case differs or too few skip. More threads than the machine has cores make a simulation slow: --threads-most
 limits them.
 
 With --jobs, --buckets, --stages or --pipelines, cases are jobs of many collectives, of which parts are played apart.
 There is no least share. Drawn jobs are small: with --checkpoint-packets 512 their plays stop and go on, also from
-checkpoints.
+checkpoints, and all have one iteration.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common.arguments import add_json
 from common.episode_cases import draw_job
-from common.skip_cases import draw_case, first_difference, play
+from common.skip_cases import draw_case, drawn_iterations, first_difference, play
 
 SHARE, OF_CASES = 0.5, 0.6
 EACH = 25  # cases, between two lines of progress
@@ -44,7 +45,6 @@ def main() -> int:
     parser.add_argument(
         "--checkpoint-packets",
         type=int,
-        default=1 << 20,
         help="data packets that a play goes on for at a time, and between two checkpoints (1048576)",
     )
     parser.add_argument("--threads-most", type=int, default=4, help="threads of a case, at most (4)")
@@ -58,8 +58,10 @@ def main() -> int:
     for seed in range(given.first, given.first + given.cases):
         case = draw(seed, given.size_factor)
         case = replace(case, threads=min(case.threads, given.threads_most))
+        if kind and not given.checkpoint_packets:
+            case = replace(case, iterations=drawn_iterations(seed))
         played = play(case, skips=False)
-        skipped = play(case, skips=True, checkpoint_packets=given.checkpoint_packets)
+        skipped = play(case, skips=True, checkpoint_packets=given.checkpoint_packets or 1 << 20)
         difference = first_difference(played, skipped)
         share = skipped.skipped / max(skipped.packets, 1)
         if not played.marked:
