@@ -92,8 +92,36 @@ std::int32_t* Walker::fold_waits(Fold& fold, std::int32_t& head) {
   return &last->next;
 }
 
-// Steps before the base are ready: their counters mean nothing any more. Those above the top are untouched.
-// A shift leaves `ready` where it is: above `top` it does not move with the base. The next fold advances it.
+// True where a send is in a row that waits for credits, of which the first steps go first.
+bool Walker::waits(const Instance& at, std::int32_t step) const {
+  const StepTemplate& steps = steps_of(at.node);
+  if (!steps.is_send(index(step)) || !steps.credit[index(step)]) return false;
+  const std::int32_t peer = peer_rank(plan_->bound(at.node), steps.peer[index(step)]);
+  const CreditMatch* const match =
+      credits_.find(key_of(peer, plan_->tag(at.node) + steps.channel[index(step)]));
+  for (std::int32_t wait = match == nullptr ? -1 : match->wait_head; wait >= 0;
+       wait = credit_waits_[index(wait)].next) {
+    const CreditWait& first = credit_waits_[index(wait)];
+    if (&instances_[index(first.instance)] == &at) return first.step <= step;
+  }
+  return false;
+}
+
+// The last step whose counter tells states apart. Those after it are as at the beginning, or sends that wait.
+std::int32_t Walker::last_counted(const Instance& at) const {
+  const StepTemplate& steps = steps_of(at.node);
+  std::int32_t step = at.top;
+  for (; step >= at.ready; --step) {
+    const std::int32_t counter = counters_[at.counters + index(step)];
+    const bool is_untouched = counter == steps.dep_start[index(step) + 1] - steps.dep_start[index(step)];
+    if (!is_untouched && (counter != 0 || !waits(at, step))) break;
+  }
+  return std::max(step, at.ready - 1);
+}
+
+// Counters of steps that are ready mean nothing any more, and most late ones are as at the beginning. The
+// first step that is not ready moves with the base or stays: where only sends that wait are left before it,
+// these get fewer.
 void Walker::fold(Fold& fold, Instance& at) {
   const StepTemplate& steps = steps_of(at.node);
   const auto counter = [&](std::int32_t step) -> std::int32_t& {
@@ -108,19 +136,20 @@ void Walker::fold(Fold& fold, Instance& at) {
       break;
     }
   });
-  // A collective that only sends touches no counter: its top stays behind, and means nothing.
-  const std::int32_t first = at.lowest = at.base, last = std::max(at.top, first - 1);
-  fold.exact(at.node, last - first);
-  for (std::int32_t step = first; step <= last; ++step) fold.exact(counter(step));
-  fold.base(at.base, ~std::uint32_t{0});
+  const std::int32_t first = at.lowest = at.base, begin = at.ready, last = at.last = last_counted(at);
+  fold.exact(at.node, last - begin);
+  for (std::int32_t step = begin; step <= last; ++step) fold.exact(counter(step));
+  const Fold::Base base = fold.base(at.base, ~std::uint32_t{0});
   at.shifted = at.base - first;
+  fold.either(base, at.ready);
   std::int64_t remaining = at.remaining_steps;
   fold.base(remaining);
   at.remaining_steps = static_cast<std::int32_t>(remaining);
-  if (at.shifted > 0) {
-    at.top += at.shifted;
-    for (std::int32_t step = last; step >= first; --step) counter(step + at.shifted) = counter(step);
-    for (std::int32_t step = first; step < at.base; ++step) counter(step) = 0;
+  if (at.ready > begin) {
+    at.top = std::max(at.top, last + at.shifted);
+    at.last += at.shifted;
+    for (std::int32_t step = last; step >= begin; --step) counter(step + at.shifted) = counter(step);
+    for (std::int32_t step = begin; step < at.ready; ++step) counter(step) = 0;
   }
   for (std::int32_t channel = 0; steps.has_times() && channel < steps.channels; ++channel) {
     Channel& own = channels_[at.first_channel + index(channel)];
@@ -175,7 +204,8 @@ std::uint64_t Walker::moved(std::uint64_t handle) const {
 std::vector<Walker::Progress> Walker::in_progress() const {
   std::vector<Progress> found;
   for (const std::int32_t own : active_)
-    found.push_back({own, instances_[index(own)].base, instances_[index(own)].lowest});
+    found.push_back(
+        {own, instances_[index(own)].base, instances_[index(own)].lowest, instances_[index(own)].ready});
   return found;
 }
 

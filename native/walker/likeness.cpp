@@ -43,17 +43,18 @@ bool Walker::does_same(const Instance& at, std::int32_t step, std::int32_t strid
 // lately, or are under way, must do the same. Steps that are done in a period must lead to the same.
 class Walker::Comparison {
  public:
-  Comparison(const Walker& walker, std::int32_t instance, std::int32_t stride, std::int32_t lowest)
+  Comparison(const Walker& walker, const Progress& earlier, const Progress& later)
       : walker_(walker),
-        instance_(instance),
-        at_(walker.instances_[index(instance)]),
+        instance_(later.instance),
+        at_(walker.instances_[index(instance_)]),
         steps_(walker.steps_of(at_.node)),
-        stride_(stride),
-        lowest_(std::max(lowest, 0)),
-        compared_end_(steps_.steps() - stride),
+        stays_ready_(later.ready == earlier.ready),
+        stride_(later.base - earlier.base),
+        lowest_(std::max(later.lowest - stride_, 0)),
+        compared_end_(steps_.steps() - stride_),
         furthest_(furthest()),
         furthest_done_(furthest_done()) {
-    assert(stride > 0);
+    assert(stride_ > 0 && earlier.instance == later.instance);
   }
 
   std::int64_t repeats(std::int64_t most) const {
@@ -81,13 +82,16 @@ class Walker::Comparison {
   // Counters have what done steps have led to, and are compared.
   bool leads_alike(std::int32_t step) const {
     const std::int32_t later = step + stride_;
-    return (later <= furthest_done_ && is_known_when_done(later) && may_be_done(later)) ||
+    return (!stays_ready_ && later <= furthest_done_ && is_known_when_done(later) && may_be_done(later)) ||
            is_moved(steps_.successor_start, steps_.successors, step, stride_);
   }
-  // No state has compared a counter above `top`: it is the number of dependencies.
+  // States have compared no counter above `last`: it is the number of dependencies, or 0 of sends that wait,
+  // which are compared as rows. Where the first step that
+  // is not ready stays, no counter moves: those before it alone may be done.
   bool acts_alike(std::int32_t step) const {
-    return walker_.does_same(at_, step, stride_) &&
-           (step + stride_ <= at_.top || dependencies(step) == dependencies(step + stride_));
+    const std::int32_t later = step + stride_;
+    if (!walker_.does_same(at_, step, stride_)) return false;
+    return stays_ready_ ? later < at_.ready : later <= at_.last || dependencies(step) == dependencies(later);
   }
   std::int32_t dependencies(std::int32_t step) const {
     return steps_.dep_start[index(step) + 1] - steps_.dep_start[index(step)];
@@ -96,7 +100,7 @@ class Walker::Comparison {
   // The furthest step that counts down, waits first in its row, or is received next. A receive that comes
   // once, at the end, does not count: `stride` steps before it is no other from its peer.
   std::int32_t furthest() const {
-    const std::int32_t counted = std::max(at_.top, at_.base);
+    const std::int32_t counted = stays_ready_ ? at_.base : std::max(at_.last, at_.base);
     std::int32_t found = counted;
     walker_.credits_.each([&](std::uint64_t, const CreditMatch& match) {
       for (std::int32_t wait = match.wait_head; wait >= 0; wait = walker_.credit_waits_[index(wait)].next) {
@@ -119,7 +123,8 @@ class Walker::Comparison {
 
   // The furthest step that may be done.
   std::int32_t furthest_done() const {
-    std::int32_t step = std::min(std::max(at_.top, at_.base), steps_.steps() - 1);
+    if (stays_ready_) return furthest_;
+    std::int32_t step = std::min(std::max(at_.last, at_.base), steps_.steps() - 1);
     // A step that waits for no other may be done at any time.
     if (steps_.last_free > step) return furthest_;
     while (step >= at_.ready && !may_be_done(step)) --step;
@@ -166,17 +171,16 @@ class Walker::Comparison {
   std::int32_t instance_;
   const Instance& at_;
   const StepTemplate& steps_;
+  bool stays_ready_;  // the first step that is not ready, while the base moves
   std::int32_t stride_, lowest_, compared_end_, furthest_, furthest_done_;
 };
 
-std::int64_t Walker::repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest,
-                             std::int64_t most) const {
-  return Comparison(*this, instance, stride, lowest).repeats(most);
+std::int64_t Walker::repeats(const Progress& earlier, const Progress& later, std::int64_t most) const {
+  return Comparison(*this, earlier, later).repeats(most);
 }
 
-std::int64_t Walker::periods_until_alike(std::int32_t instance, std::int32_t stride,
-                                         std::int32_t lowest) const {
-  return Comparison(*this, instance, stride, lowest).periods_until_alike();
+std::int64_t Walker::periods_until_alike(const Progress& earlier, const Progress& later) const {
+  return Comparison(*this, earlier, later).periods_until_alike();
 }
 
 Walker::Loop Walker::loop(std::int32_t instance) const {

@@ -118,10 +118,10 @@ class Walker final : public Fold::Handles {
   // not ready or still waits.
   std::uint64_t relative(std::uint64_t handle) override;
   std::uint64_t moved(std::uint64_t handle) const override;
-  // A collective in progress: its first step that is not ready or still waits, and the first that the
-  // latest fold dealt with.
+  // A collective in progress: its first step that is not ready or still waits, the first that the latest
+  // fold dealt with, and the first that is not ready.
   struct Progress {
-    std::int32_t instance = 0, base = 0, lowest = 0;
+    std::int32_t instance = 0, base = 0, lowest = 0, ready = 0;
   };
   std::vector<Progress> in_progress() const;
   // The steps that its collectives in progress have not done.
@@ -129,13 +129,13 @@ class Walker final : public Fold::Handles {
   // The node's own timers, at a start or an end.
   static bool is_of_node(std::uint64_t handle);
   static std::uint64_t handle_of_node(std::int32_t node);
-  // The number of times, at most `most`, that a collective in progress can do `stride` steps more from a
-  // recurring state. Steps from `lowest` on are compared with those `stride` after them.
-  std::int64_t repeats(std::int32_t instance, std::int32_t stride, std::int32_t lowest,
-                       std::int64_t most) const;
+  // The number of times, at most `most`, that a collective can do again what it has done between two equal
+  // states, of which the later is that of now. Its steps are compared with those as many after them as its
+  // base has moved.
+  std::int64_t repeats(const Progress& earlier, const Progress& later, std::int64_t most) const;
 
   // An estimate of the periods after which all steps that it then deals with are alike; 1 or more.
-  std::int64_t periods_until_alike(std::int32_t instance, std::int32_t stride, std::int32_t lowest) const;
+  std::int64_t periods_until_alike(const Progress& earlier, const Progress& later) const;
 
   // The row of steps that comes again furthest, from the first quarter of what is left on. Of such rows it is
   // the shortest. `receives`: its steps that are not sends. 0: there is none.
@@ -239,8 +239,8 @@ class Walker final : public Fold::Handles {
     std::int32_t top = -1;                          // highest step that another has counted down
     // `ready`: the first step that is not ready. `base`: the first that is not ready or still waits.
     // `shifted`: how far the latest shift moved it. `lowest`: the first step that the latest fold dealt
-    // with: at the base, of a handle, of a wait or of a receive.
-    std::int32_t ready = 0, base = 0, shifted = 0, lowest = 0;
+    // with: at the base, of a handle, of a wait or of a receive. `last`: the last whose counter it visited.
+    std::int32_t ready = 0, base = 0, shifted = 0, lowest = 0, last = -1;
   };
   // A channel of a collective on a GPU. `free`: when it can work on its next send. `left`, `received`: when
   // its last send leaves, and when its last receive is done.
@@ -314,6 +314,8 @@ class Walker final : public Fold::Handles {
   void take_over_matches(const Walker& earlier, std::span<const std::int32_t> rows,
                          std::span<const std::int32_t> ranks);
   void fold(Fold& fold, Instance& instance);
+  bool waits(const Instance& instance, std::int32_t step) const;
+  std::int32_t last_counted(const Instance& instance) const;
   std::int32_t* fold_waits(Fold& fold, std::int32_t& head);
   bool does_same(const Instance& instance, std::int32_t step, std::int32_t stride) const;
   class Comparison;

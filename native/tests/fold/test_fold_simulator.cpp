@@ -131,63 +131,63 @@ std::size_t check(const Case& each) {
 int main() {
   for (const Case& each : {
            Case{.name = "a ring",
-                .visits = "exact 808, time 74, base 106, relative 62, total 88, rare 244, latest 12, either "
-                          "20, left 8"},
+                .visits = "exact 804, time 74, base 106, relative 62, total 88, rare 244, latest 12, either "
+                          "24, left 8"},
            Case{.name = "GPUs that take time",
                 .has_gpus = true,
-                .visits = "exact 790, time 84, base 106, relative 58, total 88, rare 244, latest 12, either "
-                          "18, left 6"},
+                .visits = "exact 786, time 84, base 106, relative 58, total 88, rare 244, latest 12, either "
+                          "22, left 6"},
            Case{.name = "links that retry",
                 .has_retries = true,
-                .visits = "exact 828, time 94, base 106, relative 62, total 98, rare 254, latest 12, either "
-                          "20, left 8"},
+                .visits = "exact 824, time 94, base 106, relative 62, total 98, rare 254, latest 12, either "
+                          "24, left 8"},
            Case{.name = "NICs that take time",
                 .has_nic_costs = true,
-                .visits = "exact 810, time 88, base 106, relative 60, total 88, rare 244, latest 12, either "
-                          "20, left 8"},
+                .visits = "exact 806, time 88, base 106, relative 60, total 88, rare 244, latest 12, either "
+                          "24, left 8"},
            Case{.name = "flowlets",
                 .has_flowlets = true,
-                .visits = "exact 870, time 82, base 110, relative 62, total 98, rare 256, latest 12, either "
-                          "20, left 8"},
+                .visits = "exact 866, time 82, base 110, relative 62, total 98, rare 256, latest 12, either "
+                          "24, left 8"},
            Case{.name = "messages in parts",
                 .size_bytes = 60'000,
                 .spread = {.queue_pairs = 2, .split = true},
-                .visits = "exact 1188, time 110, base 170, relative 118, total 104, rare 396, latest 12, "
-                          "either 32, left 12"},
+                .visits = "exact 1184, time 110, base 170, relative 118, total 104, rare 396, latest 12, "
+                          "either 36, left 12"},
            Case{.name = "messages on two queue pairs in turn",
                 .spread = {.queue_pairs = 2},
-                .visits = "exact 1152, time 106, base 162, relative 102, total 104, rare 396, latest 12, "
-                          "either 28, left 8"},
+                .visits = "exact 1148, time 106, base 162, relative 102, total 104, rare 396, latest 12, "
+                          "either 32, left 8"},
            Case{.name = "HPCC at the line rate",
                 .control = congestion::Control::kHpcc,
-                .visits = "exact 940, time 94, base 106, relative 70, total 106, rare 244, latest 12, either "
-                          "20, left 8, replayed 8"},
+                .visits = "exact 936, time 94, base 106, relative 70, total 106, rare 244, latest 12, either "
+                          "24, left 8, replayed 8"},
            Case{.name = "Swift",
                 .control = congestion::Control::kSwift,
-                .visits = "exact 848, time 94, base 106, relative 62, total 88, rare 244, latest 12, either "
-                          "20, left 8, replayed 8"},
+                .visits = "exact 844, time 94, base 106, relative 62, total 88, rare 244, latest 12, either "
+                          "24, left 8, replayed 8"},
            Case{.name = "other starts",
                 .apart = 300 * kPsPerNs,
-                .visits = "exact 803, time 72, base 106, relative 59, total 88, rare 244, latest 13, either "
-                          "20, left 7"},
+                .visits = "exact 799, time 72, base 106, relative 59, total 88, rare 244, latest 13, either "
+                          "24, left 7"},
            Case{.name = "shared buffers",
                 .shares_buffers = true,
-                .visits = "exact 808, time 74, base 106, relative 62, total 88, rare 244, latest 12, either "
-                          "20, left 8"},
+                .visits = "exact 804, time 74, base 106, relative 62, total 88, rare 244, latest 12, either "
+                          "24, left 8"},
            Case{.name = "token buckets",
                 .has_buckets = true,
-                .visits = "exact 822, time 84, base 106, relative 64, total 88, rare 244, latest 12, either "
-                          "20, left 8"},
+                .visits = "exact 818, time 84, base 106, relative 64, total 88, rare 244, latest 12, either "
+                          "24, left 8"},
            Case{.name = "weighted classes",
                 .has_weights = true,
                 .size_bytes = 4096,
-                .visits = "exact 870, time 70, base 106, relative 60, total 88, rare 244, latest 12, either "
-                          "20, left 8"},
+                .visits = "exact 866, time 70, base 106, relative 60, total 88, rare 244, latest 12, either "
+                          "24, left 8"},
            Case{.name = "DCQCN, thresholds that are not reached",
                 .marks = true,
                 .control = congestion::Control::kDcqcn,
-                .visits = "exact 864, time 82, base 106, relative 62, total 88, rare 244, latest 12, either "
-                          "20, left 8"},
+                .visits = "exact 860, time 82, base 106, relative 62, total 88, rare 244, latest 12, either "
+                          "24, left 8"},
        }) {
     const std::size_t caught = check(each);
     std::printf("%s: %zu fields caught\n", each.name.c_str(), caught);

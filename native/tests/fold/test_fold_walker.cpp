@@ -24,6 +24,7 @@ struct Ring {
   bool waits_for_both = false;  // the first slices of a loop wait for the round before, too
   bool sends_wait = false;      // for those a window before
   bool sends_first = false;     // sends wait for nothing
+  bool sends_once = false;      // sends wait for the first receive alone
   bool turns = false;           // the second half goes to other ranks
 
   Pair operator()(std::int32_t number) const {
@@ -36,7 +37,8 @@ struct Ring {
             .channel = number % channels,
             .far = turns && 2 * unit >= rounds * slices ? 2 : 1,
             .reduces = loop > 0 && round < loop / 2};
-    if (sends_first) return it;
+    if (sends_once && number > 0) it.send.push_back({number});
+    if (sends_first || sends_once) return it;
     if (sends_wait) it.send.push_back(back(window, true));
     const bool waits_for_loop = round == 0 && slice < slices - 1;
     if (waits_for_loop) it.send.push_back(back(slice + 1));
@@ -77,27 +79,31 @@ std::string records_of(World& world) {
   return text;
 }
 
-// The first steps that are not ready, of all collectives in progress.
-std::vector<std::int32_t> bases_of(World& world) {
-  std::vector<std::int32_t> found;
+using Places = std::vector<Walker::Progress>;  // of all collectives in progress
+
+Places places_of(World& world) {
+  Places found;
   for (const Walker& walker : world.walkers()) {
-    for (const Walker::Progress& own : walker.in_progress()) found.push_back(own.base);
+    for (const Walker::Progress& own : walker.in_progress()) found.push_back(own);
   }
   return found;
 }
 
+bool have_same_bases(const Places& one, const Places& other) {
+  return std::ranges::equal(one, other, {}, &Walker::Progress::base, &Walker::Progress::base);
+}
+
 // The number of periods that a world may move after a state that recurs now. 0: none.
-std::int64_t periods_of(World& world, const Snapshot& before, const Snapshot& now,
-                        const std::vector<std::int32_t>& bases) {
+std::int64_t periods_of(World& world, const Snapshot& before, const Snapshot& now, const Places& places) {
   std::int64_t periods = std::min<std::int64_t>(before.periods_left(now), 1'000'000);
   std::size_t at = 0;
   bool moves = false;
   for (const Walker& walker : world.walkers()) {
     for (const Walker::Progress& own : walker.in_progress()) {
-      const std::int32_t stride = own.base - bases[at++];
-      if (stride == 0) continue;
+      const Walker::Progress& earlier = places[at++];
+      if (own.base == earlier.base) continue;
       moves = true;
-      periods = walker.repeats(own.instance, stride, own.lowest - stride, periods);
+      periods = walker.repeats(earlier, own, periods);
     }
   }
   return moves ? periods : 0;
@@ -116,13 +122,13 @@ double check(const Case& each) {
   World played(each), jumped(each);
   played.play(kNever);
   TimePs skipped = 0;
-  std::vector<std::pair<Snapshot, std::vector<std::int32_t>>> before;
+  std::vector<std::pair<Snapshot, Places>> before;
   while (!jumped.is_over()) {
     jumped.play(jumped.next() + 1);
     Snapshot now = jumped.snapshot();
-    std::vector<std::int32_t> bases = bases_of(jumped);
+    Places places = places_of(jumped);
     const auto same = std::find_if(before.begin(), before.end(), [&](const auto& it) {
-      return it.first.recurs_in(now) && it.second.size() == bases.size();
+      return it.first.recurs_in(now) && it.second.size() == places.size();
     });
     const std::int64_t periods =
         same == before.end() ? 0 : periods_of(jumped, same->first, now, same->second);
@@ -130,8 +136,8 @@ double check(const Case& each) {
       jump(jumped, same->first, now, periods, each.name);
       skipped += (now.now - same->first.now) * periods;
       before.clear();
-    } else if (same == before.end() || same->second == bases) {
-      before.emplace_back(std::move(now), std::move(bases));
+    } else if (same == before.end() || have_same_bases(same->second, places)) {
+      before.emplace_back(std::move(now), std::move(places));
     }
   }
   CHECK_EQUAL_IN(records_of(jumped), records_of(played), each.name);
@@ -145,14 +151,14 @@ int check_each(const Case& each) {
   World played(each), first(each);
   played.play(kNever);
   const std::string records = records_of(played);
-  std::vector<std::pair<Snapshot, std::vector<std::int32_t>>> before;
+  std::vector<std::pair<Snapshot, Places>> before;
   int jumps = 0;
   while (!first.is_over()) {
     first.play(first.next() + 1);
     const Snapshot now = first.snapshot();
-    const std::vector<std::int32_t> bases = bases_of(first);
+    const Places places = places_of(first);
     for (const auto& [state, of] : before) {
-      if (of.size() != bases.size() || !state.recurs_in(now)) continue;
+      if (of.size() != places.size() || !state.recurs_in(now)) continue;
       World jumped(each);
       jumped.play(now.now);
       const Snapshot again = jumped.snapshot();
@@ -163,7 +169,7 @@ int check_each(const Case& each) {
       CHECK_EQUAL_IN(records_of(jumped), records, each.name);
       ++jumps;
     }
-    before.emplace_back(now, bases);
+    before.emplace_back(now, places);
   }
   return jumps;
 }
@@ -202,6 +208,36 @@ std::vector<Case> short_cases() {
        .credit = true,
        .starts = [](std::int32_t rank) { return TimePs{rank == 2 ? 10'000'000 : 0}; },
        .jumps = false},
+      {.name = "the last sends wait for another receive than those before",
+       .members = 3,
+       .pairs = 32,
+       .pair =
+           [](std::int32_t number) {
+             std::vector<Wait> sends = number == 0 ? kNone : std::vector<Wait>{{number}};
+             if (number > 26) sends = {{number - 20}};
+             return Pair{.send = sends, .receive = {{4}}};
+           },
+       .credit = true},
+      {.name = "receives of a later pair wait for more, while sends wait",
+       .members = 3,
+       .pairs = 60,
+       .pair =
+           [](std::int32_t number) {
+             const std::vector<Wait> sends = number == 0 ? kNone : std::vector<Wait>{{number}};
+             if (number == 50) return Pair{.send = sends, .receive = {{4}, {2, true}}};
+             return Pair{.send = sends, .receive = {{4}}};
+           },
+       .credit = true},
+      {.name = "a chain's first rank sends blocks of another size at the end",
+       .members = 3,
+       .pairs = 40,
+       .pair =
+           [](std::int32_t number) {
+             return Pair{.send = {{4, true}}, .receive = {{4}}, .is_empty = number > 33};
+           },
+       .credit = true,
+       .is_chain = true,
+       .last_window = 4},
       {.name = "a receive leads to the next from the last pair on",
        .pairs = 6,
        .pair = of({{kNone, kNone},
@@ -279,6 +315,19 @@ int main() {
                 {.least_share = 0.4}),
            ring("sends that wait for nothing", {.slices = 2, .window = 8, .sends_first = true},
                 {.credit = true}),
+           ring("sends that wait for the first receive alone", {.window = 8, .sends_once = true},
+                {.credit = true}),
+           ring("sends on two channels that wait for the first receive alone",
+                {.channels = 2, .slices = 2, .window = 8, .sends_once = true}, {.credit = true}),
+           {.name = "a chain whose first rank only sends",
+            .members = 4,
+            .pairs = 400,
+            .pair = [](std::int32_t) { return Pair{.send = {{0}}, .receive = {{8, true}}}; },
+            .credit = true,
+            .slice_delay = 2'000,
+            .receives_first = true,
+            .is_chain = true,
+            .last_window = 8},
            ring("other ranks later", {.slices = 2, .window = 8, .turns = true}),
            ring("acknowledgements first", loops, {.acks_early = true}),
            ring("slow GPUs", loops, {.delay = always(2'100'000)}),

@@ -179,8 +179,7 @@ std::int64_t Recurrence::periods(const State& earlier, const State& later, TimeP
     if (stride < 0) return 0;
     if (stride == 0) continue;
     moves = true;
-    count = simulator_.walkers()[index(other.rank)].repeats(other.progress.instance, stride,
-                                                            other.progress.lowest - stride, count);
+    count = simulator_.walkers()[index(other.rank)].repeats(one.progress, other.progress, count);
   }
   return moves && count > 0 ? earlier.snapshot.periods_replayed(later.snapshot, count) : 0;
 }
@@ -191,8 +190,8 @@ std::int64_t Recurrence::periods_until_alike(const State& earlier, const State& 
     const Place &before = earlier.places[at], &after = later.places[at];
     const std::int32_t stride = after.progress.base - before.progress.base;
     if (stride <= 0 || before.progress.instance != after.progress.instance) continue;
-    periods = std::max(periods, simulator_.walkers()[index(after.rank)].periods_until_alike(
-                                    after.progress.instance, stride, after.progress.lowest - stride));
+    periods = std::max(periods, simulator_.walkers()[index(after.rank)].periods_until_alike(before.progress,
+                                                                                            after.progress));
   }
   return periods;
 }
