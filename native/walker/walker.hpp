@@ -118,8 +118,8 @@ class Walker final : public Fold::Handles {
   // not ready or still waits.
   std::uint64_t relative(std::uint64_t handle) override;
   std::uint64_t moved(std::uint64_t handle) const override;
-  // A collective in progress: its first step that is not ready or still waits, the first that the latest
-  // fold dealt with, and the first that is not ready.
+  // A collective in progress. `base`: its first step that is not ready or still waits. `lowest`: the first
+  // that the latest fold dealt with. `ready`: the first that is not ready.
   struct Progress {
     std::int32_t instance = 0, base = 0, lowest = 0, ready = 0;
   };
@@ -130,8 +130,7 @@ class Walker final : public Fold::Handles {
   static bool is_of_node(std::uint64_t handle);
   static std::uint64_t handle_of_node(std::int32_t node);
   // The number of times, at most `most`, that a collective can do again what it has done between two equal
-  // states, of which the later is that of now. Its steps are compared with those as many after them as its
-  // base has moved.
+  // states. The later is that of now. Steps are compared with those as many after them as the base has moved.
   std::int64_t repeats(const Progress& earlier, const Progress& later, std::int64_t most) const;
 
   // An estimate of the periods after which all steps that it then deals with are alike; 1 or more.

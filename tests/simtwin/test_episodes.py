@@ -218,7 +218,7 @@ def test_stages_of_one_episode_recur_each_for_itself(buckets: tuple[int, ...], a
     assert skipped.skipped > 0.75 * skipped.packets
 
 
-@pytest.mark.parametrize(("buckets", "size_bytes", "least"), [((2, 3), 72 * MIB, 0.84), ((1, 2), 64 * MIB, 0.55)])
+@pytest.mark.parametrize(("buckets", "size_bytes", "least"), [((2, 3), 72 * MIB, 0.84), ((1, 2), 96 * MIB, 0.66)])
 def test_what_a_sum_delays_goes_round_the_rings_of_stages(
     buckets: tuple[int, ...], size_bytes: int, least: float
 ) -> None:
@@ -226,7 +226,7 @@ def test_what_a_sum_delays_goes_round_the_rings_of_stages(
     case = SkipCase(f"rings {buckets}", fabric, workload, NCCL, 1, ())
     skipped = play(case, skips=True)
     assert not first_difference(play(case, skips=False), skipped), case.name
-    # Where looks are equally far apart, it is 82 and 53 %.
+    # Where looks are equally far apart, it is 82 and 63 %.
     assert skipped.skipped > least * skipped.packets
 
 

@@ -183,10 +183,11 @@ bool Recurrence::keeps_step(Watch& own, TimePs seen_period) {
 void Recurrence::watch_rounds(Watch& own) {
   const PeriodFinder::Period seen = own.finder.shortest(times(own, Kind::kRounds));
   if (keeps_step(own, seen.time)) return;
-  // Shorter periods show within a longer one.
+  // Shorter periods show within a longer one. Looks at a group move with its messages instead.
+  const bool shows_within = !own.scope && seen.time < own.inner.seen_period &&
+                            own.finder.shows({own.inner.lag, own.inner.seen_period});
   const bool is_shown =
-      own.inner.kind == Kind::kRounds && (are_alike(seen.time, own.inner.seen_period) ||
-                                          own.finder.shows({own.inner.lag, own.inner.seen_period}));
+      own.inner.kind == Kind::kRounds && (shows_within || are_alike(seen.time, own.inner.seen_period));
   if (!own.inner.is_over() && !is_shown) leave(own, own.inner);
   const bool is_loop = static_cast<std::int32_t>(seen.lag) == own.loop.receives ||
                        (!own.outer.is_over() && seen.time == own.outer.seen_period);
