@@ -226,9 +226,14 @@ def run_to_the_end(
             return Run(simulator, recurrence, episodes, ready_s, time.perf_counter())
 
 
+def twin_of_case(case: SkipCase) -> Twin:
+    """Return the twin of a case's fabric, with rank r on host r."""
+    return Twin(case.fabric, build_network(case.fabric), list(range(case.workload.world_size)), threads=case.threads)
+
+
 def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20) -> Played:
     """Play a case in one of the two ways, one iteration in the kernel. `checkpoint_packets`: see Twin.episodes."""
-    twin = Twin(case.fabric, build_network(case.fabric), list(range(case.workload.world_size)), threads=case.threads)
+    twin = twin_of_case(case)
     if case.iterations > 1:
         return _play_iterations(case, twin, skips=skips)
     plan = build_plan(case.workload, lowering=case.lowering)
