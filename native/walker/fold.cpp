@@ -2,6 +2,8 @@
 // waits.
 #include <algorithm>
 #include <cassert>
+#include <utility>
+#include <vector>
 
 #include "core/index.hpp"
 #include "walker/parts.hpp"
@@ -80,8 +82,12 @@ std::int32_t* Walker::fold_waits(Fold& fold, std::int32_t& head) {
   std::int32_t new_end = end;
   fold.either({base, base + static_cast<std::uint64_t>(own.shifted)}, new_end);
   if (new_end != end) {
-    for (std::int32_t at = head; at != last->next; at = credit_waits_[index(at)].next)
-      credit_waits_[index(at)].step += own.shifted;
+    for (std::int32_t at = head; at != last->next; at = credit_waits_[index(at)].next) {
+      std::int32_t& step = credit_waits_[index(at)].step;
+      step += own.shifted;
+      counters_[own.counters + index(step)] = 0;
+    }
+    own.top = std::max(own.top, new_end);
   } else {
     const std::int32_t begin = first.step + own.shifted;
     while (credit_waits_[index(head)].step < begin) {
@@ -92,31 +98,18 @@ std::int32_t* Walker::fold_waits(Fold& fold, std::int32_t& head) {
   return &last->next;
 }
 
-// True where a send is in a row that waits for credits, of which the first steps go first.
-bool Walker::waits(const Instance& at, std::int32_t step) const {
-  const StepTemplate& steps = steps_of(at.node);
-  if (!steps.is_send(index(step)) || !steps.credit[index(step)]) return false;
-  const std::int32_t peer = peer_rank(plan_->bound(at.node), steps.peer[index(step)]);
-  const CreditMatch* const match =
-      credits_.find(key_of(peer, plan_->tag(at.node) + steps.channel[index(step)]));
-  for (std::int32_t wait = match == nullptr ? -1 : match->wait_head; wait >= 0;
-       wait = credit_waits_[index(wait)].next) {
-    const CreditWait& first = credit_waits_[index(wait)];
-    if (&instances_[index(first.instance)] == &at) return first.step <= step;
-  }
-  return false;
-}
-
-// The last step whose counter tells states apart. Those after it are as at the beginning, or sends that wait.
-std::int32_t Walker::last_counted(const Instance& at) const {
+// The last step whose counter tells states apart. Those after it are as at the beginning, or are sends that
+// wait, in ascending order in `waiting`. A step that waits for no other may have led to later ones.
+std::int32_t Walker::find_last_counted(const Instance& at, const std::vector<std::int32_t>& waiting) const {
   const StepTemplate& steps = steps_of(at.node);
   std::int32_t step = at.top;
-  for (; step >= at.ready; --step) {
+  for (std::size_t left = waiting.size(); step >= at.ready; --step) {
+    while (left > 0 && waiting[left - 1] > step) --left;
+    const bool is_waiting = left > 0 && waiting[left - 1] == step;
     const std::int32_t counter = counters_[at.counters + index(step)];
-    const bool is_untouched = counter == steps.dep_start[index(step) + 1] - steps.dep_start[index(step)];
-    if (!is_untouched && (counter != 0 || !waits(at, step))) break;
+    if (!is_waiting && counter != steps.dependencies(index(step))) break;
   }
-  return std::max(step, at.ready - 1);
+  return std::max(steps.last_free_lead > step ? at.top : step, at.ready - 1);
 }
 
 // Counters of steps that are ready mean nothing any more, and most late ones are as at the beginning. The
@@ -129,14 +122,19 @@ void Walker::fold(Fold& fold, Instance& at) {
   };
   while (at.ready < steps.steps() && is_ready(counter(at.ready))) ++at.ready;
   at.base = at.ready;
+  std::vector<std::int32_t> waiting;
   credits_.each([&](std::uint64_t, const CreditMatch& match) {
+    bool is_first = true;
     for (std::int32_t wait = match.wait_head; wait >= 0; wait = credit_waits_[index(wait)].next) {
-      if (&instances_[index(credit_waits_[index(wait)].instance)] != &at) continue;
-      at.base = std::min(at.base, credit_waits_[index(wait)].step);
-      break;
+      const CreditWait& own = credit_waits_[index(wait)];
+      if (&instances_[index(own.instance)] != &at) continue;
+      if (std::exchange(is_first, false)) at.base = std::min(at.base, own.step);
+      waiting.push_back(own.step);
     }
   });
-  const std::int32_t first = at.lowest = at.base, begin = at.ready, last = at.last = last_counted(at);
+  std::ranges::sort(waiting);
+  const std::int32_t first = at.lowest = at.base, begin = at.ready,
+                     last = at.last_counted = find_last_counted(at, waiting);
   fold.exact(at.node, last - begin);
   for (std::int32_t step = begin; step <= last; ++step) fold.exact(counter(step));
   const Fold::Base base = fold.base(at.base, ~std::uint32_t{0});
@@ -147,7 +145,7 @@ void Walker::fold(Fold& fold, Instance& at) {
   at.remaining_steps = static_cast<std::int32_t>(remaining);
   if (at.ready > begin) {
     at.top = std::max(at.top, last + at.shifted);
-    at.last += at.shifted;
+    at.last_counted += at.shifted;
     for (std::int32_t step = last; step >= begin; --step) counter(step + at.shifted) = counter(step);
     for (std::int32_t step = begin; step < at.ready; ++step) counter(step) = 0;
   }

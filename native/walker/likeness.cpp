@@ -14,13 +14,16 @@ using namespace walker_parts;
 
 namespace {
 
+std::span<const std::int32_t> row_of(const std::vector<std::int32_t>& starts,
+                                     const std::vector<std::int32_t>& all, std::int32_t step) {
+  const std::int32_t first = starts[index(step)], end = starts[index(step) + 1];
+  return std::span(all).subspan(index(first), index(end - first));
+}
+
 // True where the rows of a step and of the one `stride` later name the same steps, each `stride` later.
 bool is_moved(const std::vector<std::int32_t>& starts, const std::vector<std::int32_t>& all,
               std::int32_t step, std::int32_t stride) {
-  const auto row = [&](std::int32_t of) {
-    return std::span(all).subspan(index(starts[index(of)]), index(starts[index(of) + 1] - starts[index(of)]));
-  };
-  return std::ranges::equal(row(step), row(step + stride),
+  return std::ranges::equal(row_of(starts, all, step), row_of(starts, all, step + stride),
                             [stride](std::int32_t one, std::int32_t other) { return one + stride == other; });
 }
 
@@ -79,28 +82,40 @@ class Walker::Comparison {
   bool is_known_when_done(std::int32_t step) const {
     return !steps_.has_times() && !steps_.is_send(index(step));
   }
-  // Counters have what done steps have led to, and are compared.
+  // Counters and rows of sends that wait have what done steps have led to, and are compared. Where the first
+  // step that is not ready stays, a step that is done leads to no other.
   bool leads_alike(std::int32_t step) const {
     const std::int32_t later = step + stride_;
-    return (!stays_ready_ && later <= furthest_done_ && is_known_when_done(later) && may_be_done(later)) ||
-           is_moved(steps_.successor_start, steps_.successors, step, stride_);
+    if (stays_ready_) return successors_of(step).empty() && successors_of(later).empty();
+    return (later <= furthest_done_ && is_known_when_done(later) && may_be_done(later)) ||
+           (is_moved(steps_.successor_start, steps_.successors, step, stride_) &&
+            std::ranges::all_of(successors_of(step),
+                                [this](std::int32_t next) { return waits_alike(next); }));
   }
-  // States have compared no counter above `last`: it is the number of dependencies, or 0 of sends that wait,
-  // which are compared as rows. Where the first step that
-  // is not ready stays, no counter moves: those before it alone may be done.
+  // A send that is ready may wait long before it acts. Until then its row tells states apart, not its
+  // counter.
+  bool waits_alike(std::int32_t step) const {
+    return !steps_.is_send(index(step)) || !steps_.credit[index(step)] ||
+           (walker_.does_same(at_, step, stride_) && needs_as_many(step));
+  }
+  // States have compared no counter above `last_counted`: it is the number of dependencies, or of a send that
+  // waits.
   bool acts_alike(std::int32_t step) const {
     const std::int32_t later = step + stride_;
     if (!walker_.does_same(at_, step, stride_)) return false;
-    return stays_ready_ ? later < at_.ready : later <= at_.last || dependencies(step) == dependencies(later);
+    return stays_ready_ ? later < at_.ready : later <= at_.last_counted || needs_as_many(step);
   }
-  std::int32_t dependencies(std::int32_t step) const {
-    return steps_.dep_start[index(step) + 1] - steps_.dep_start[index(step)];
+  bool needs_as_many(std::int32_t step) const {
+    return steps_.dependencies(index(step)) == steps_.dependencies(index(step + stride_));
+  }
+  std::span<const std::int32_t> successors_of(std::int32_t step) const {
+    return row_of(steps_.successor_start, steps_.successors, step);
   }
 
   // The furthest step that counts down, waits first in its row, or is received next. A receive that comes
   // once, at the end, does not count: `stride` steps before it is no other from its peer.
   std::int32_t furthest() const {
-    const std::int32_t counted = stays_ready_ ? at_.base : std::max(at_.last, at_.base);
+    const std::int32_t counted = stays_ready_ ? at_.base : std::max(at_.last_counted, at_.base);
     std::int32_t found = counted;
     walker_.credits_.each([&](std::uint64_t, const CreditMatch& match) {
       for (std::int32_t wait = match.wait_head; wait >= 0; wait = walker_.credit_waits_[index(wait)].next) {
@@ -124,7 +139,7 @@ class Walker::Comparison {
   // The furthest step that may be done.
   std::int32_t furthest_done() const {
     if (stays_ready_) return furthest_;
-    std::int32_t step = std::min(std::max(at_.last, at_.base), steps_.steps() - 1);
+    std::int32_t step = std::min(std::max(at_.last_counted, at_.base), steps_.steps() - 1);
     // A step that waits for no other may be done at any time.
     if (steps_.last_free > step) return furthest_;
     while (step >= at_.ready && !may_be_done(step)) --step;

@@ -80,9 +80,12 @@ std::string StepTemplate::prepare() {
   first_receives.clear();
   std::map<std::pair<std::int32_t, std::uint8_t>, std::size_t> last;
   std::map<std::int32_t, std::int32_t> seen[2];
-  last_free = -1;
+  last_free = last_free_lead = -1;
   for (std::size_t step = 0; step < count; ++step) {
-    if (dep_start[step] == dep_start[step + 1]) last_free = static_cast<std::int32_t>(step);
+    if (dep_start[step] == dep_start[step + 1]) {
+      last_free = static_cast<std::int32_t>(step);
+      if (successor_start[step] < successor_start[step + 1]) last_free_lead = last_free;
+    }
     const bool sends = is_send(step);
     const auto [known, added] =
         seen[sends].try_emplace(peer[step], static_cast<std::int32_t>(seen[sends].size()));

@@ -43,13 +43,15 @@ struct StepTemplate {
   std::vector<std::int32_t> first_receives;  // first receive of every peer and channel
   std::vector<std::int32_t> send_peers, receive_peers;  // `peer` values, in order of appearance
   std::int32_t lowest_block = 0, highest_block = -1;    // that any member's steps name
-  std::int32_t last_free = -1;                          // last step that waits for no other
+  // The last step that waits for no other, and the last of these that leads to others.
+  std::int32_t last_free = -1, last_free_lead = -1;
 
   bool has_times() const { return !delay.empty(); }
   bool is_send(std::size_t step) const {
     return action[step] == static_cast<std::uint8_t>(StepAction::kSend);
   }
   std::int32_t steps() const { return static_cast<std::int32_t>(action.size()); }
+  std::int32_t dependencies(std::size_t step) const { return dep_start[step + 1] - dep_start[step]; }
   std::int32_t position_of_peer(std::int32_t peer_value, std::int32_t position) const {
     if (!relative) return peer_value;
     const std::int32_t sum = position + peer_value;

@@ -130,7 +130,8 @@ class Walker final : public Fold::Handles {
   static bool is_of_node(std::uint64_t handle);
   static std::uint64_t handle_of_node(std::int32_t node);
   // The number of times, at most `most`, that a collective can do again what it has done between two equal
-  // states. The later is that of now. Steps are compared with those as many after them as the base has moved.
+  // states. The later is that of now. Its stride is how far the base has moved: each step is compared with
+  // the one a stride later.
   std::int64_t repeats(const Progress& earlier, const Progress& later, std::int64_t most) const;
 
   // An estimate of the periods after which all steps that it then deals with are alike; 1 or more.
@@ -238,8 +239,9 @@ class Walker final : public Fold::Handles {
     std::int32_t top = -1;                          // highest step that another has counted down
     // `ready`: the first step that is not ready. `base`: the first that is not ready or still waits.
     // `shifted`: how far the latest shift moved it. `lowest`: the first step that the latest fold dealt
-    // with: at the base, of a handle, of a wait or of a receive. `last`: the last whose counter it visited.
-    std::int32_t ready = 0, base = 0, shifted = 0, lowest = 0, last = -1;
+    // with: at the base, of a handle, of a wait or of a receive. `last_counted`: the last whose counter it
+    // visited.
+    std::int32_t ready = 0, base = 0, shifted = 0, lowest = 0, last_counted = -1;
   };
   // A channel of a collective on a GPU. `free`: when it can work on its next send. `left`, `received`: when
   // its last send leaves, and when its last receive is done.
@@ -313,8 +315,7 @@ class Walker final : public Fold::Handles {
   void take_over_matches(const Walker& earlier, std::span<const std::int32_t> rows,
                          std::span<const std::int32_t> ranks);
   void fold(Fold& fold, Instance& instance);
-  bool waits(const Instance& instance, std::int32_t step) const;
-  std::int32_t last_counted(const Instance& instance) const;
+  std::int32_t find_last_counted(const Instance& instance, const std::vector<std::int32_t>& waiting) const;
   std::int32_t* fold_waits(Fold& fold, std::int32_t& head);
   bool does_same(const Instance& instance, std::int32_t step, std::int32_t stride) const;
   class Comparison;

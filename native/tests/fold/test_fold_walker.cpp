@@ -228,6 +228,37 @@ std::vector<Case> short_cases() {
              return Pair{.send = sends, .receive = {{4}}};
            },
        .credit = true},
+      {.name = "a send that will wait needs one step more than those before",
+       .pairs = 100,
+       .pair =
+           [](std::int32_t number) {
+             std::vector<Wait> sends = {{20}};
+             if (number == 70) sends.push_back({4});
+             return Pair{.send = sends, .receive = {{3, true}}};
+           },
+       .credit = true},
+      {.name = "a send that will wait needs one step more, while a receive is not ready",
+       .pairs = 100,
+       .pair =
+           [](std::int32_t number) {
+             std::vector<Wait> sends = {{40, false, 0}, {1, false, 1}}, receives = {{3, true, 1}};
+             if (number == 70) sends.push_back({4, false, 0});
+             if (number == 60) receives.push_back({2, true, 0});
+             return Pair{.send = sends, .receive = receives};
+           },
+       .credit = true,
+       .jumps = false},
+      {.name = "empty sends are over at once, and a late one leads to more",
+       .pairs = 100,
+       .pair =
+           [](std::int32_t number) {
+             std::vector<Wait> sends = {{20}};
+             if (number % 2 == 0) sends.push_back({1, true});
+             if (number == 80) sends.push_back({3, true});
+             return Pair{.send = sends, .receive = {{3, true}}, .is_empty = number % 2 == 1};
+           },
+       .credit = true,
+       .jumps = false},
       {.name = "a chain's first rank sends blocks of another size at the end",
        .members = 3,
        .pairs = 40,
