@@ -192,13 +192,13 @@ def simulate(
             raise UsageError(f"-o {out}: holds the run to follow, which would be replaced; choose another -o")
         memory_bytes, error = _memory_of(skip_memory), _error_of(skip_error)
         if error and not level.skips:
-            raise UsageError("--skip-error: is for --level packet+skip")
+            raise UsageError(f"--skip-error: level {level.name} skips nothing; give --level packet+skip")
         if error and series is not None:
             raise UsageError("--skip-error: samples of --series would end each estimate; leave one of the two out")
         if error and verify_skip:
             raise UsageError("--verify-skip: estimates differ from level packet; leave --skip-error out")
         if verify_skip and not level.skips:
-            raise UsageError("--verify-skip: is for --level packet+skip")
+            raise UsageError(f"--verify-skip: level {level.name} skips nothing; give --level packet+skip")
         if verify_skip and stop_after is not None:
             raise UsageError("--verify-skip: compares whole iterations; leave --stop-after out")
         if band and (follow is not None or stop_after is not None):
@@ -405,8 +405,10 @@ def _bits(skip: dict[str, Any]) -> str:
     if not (estimates := skip.get("estimates")):
         if skip.get("difference"):
             return "results differ from level packet"
-        was_compared = skip.get("difference") == ""
-        return "same bits as level packet" if was_compared else "not compared with level packet (--verify-skip does)"
+        if skip.get("difference") == "":
+            return "same bits as level packet"
+        may_estimate = any(reason.startswith("no estimate") for reason in skip.get("reasons", ()))
+        return "not compared with level packet" + ("" if may_estimate else " (--verify-skip does)")
     return (
         f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}, ends of the "
         f"messages moved within {estimates['apart']:.1%} of level packet ({estimates['confidence']:.0%} confidence, "

@@ -91,7 +91,10 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ("--level packet --verify-skip --rate 1Gb/s", "--verify-skip: is for --level packet+skip"),
+        (
+            "--level packet --verify-skip --rate 1Gb/s",
+            "--verify-skip: level packet skips nothing; give --level packet+skip",
+        ),
         ("--skip-memory much --rate 1Gb/s", "--skip-memory much: "),
         (
             "--verify-skip --stop-after 1ms --rate 1Gb/s",

@@ -257,7 +257,7 @@ def test_the_command_says_how_near_it_is(senders: tuple[str, str], tmp_path: Pat
         ("--skip-error -1", "--skip-error -1: must be a percentage from 0 to 10"),
         ("--skip-error nan", "--skip-error nan: must be a percentage from 0 to 10"),
         ("--skip-error much", "--skip-error much: must be a percentage from 0 to 10"),
-        ("--skip-error 1% --level packet", "--skip-error: is for --level packet+skip"),
+        ("--skip-error 1% --level packet", "--skip-error: level packet skips nothing; give --level packet+skip"),
         ("--skip-error 1% --series 10us", "--skip-error: samples of --series would end each estimate"),
         ("--skip-error 1% --verify-skip", "--verify-skip: estimates differ from level packet"),
     ],
