@@ -232,7 +232,7 @@ def twin_of_case(case: SkipCase) -> Twin:
 
 
 def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20) -> Played:
-    """Play a case in one of the two ways, one iteration in the kernel. `checkpoint_packets`: see Twin.episodes."""
+    """Play a case in one of the two ways. `checkpoint_packets`: see Twin.episodes; for one iteration."""
     twin = twin_of_case(case)
     if case.iterations > 1:
         return _play_iterations(case, twin, skips=skips)

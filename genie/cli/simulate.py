@@ -34,7 +34,7 @@ from simtwin.levels.names import ANALYTIC, PACKET, Level
 from simtwin.play.band import has_compute
 from simtwin.play.run import Follow, simulate_to_folder
 from simtwin.play.series import SAMPLED_LEVELS, Series, simulated_time
-from simtwin.play.skipping import SEVERAL_THREADS
+from simtwin.play.skipping import NO_ESTIMATE, SEVERAL_THREADS
 from simtwin.play.twin import LevelError, SimulationError, Twin
 from simtwin.play.watching import Watch
 from simtwin.report.band import band_in_words
@@ -407,7 +407,7 @@ def _bits(skip: dict[str, Any]) -> str:
             return "results differ from level packet"
         if skip.get("difference") == "":
             return "same bits as level packet"
-        may_estimate = any(reason.startswith("no estimate") for reason in skip.get("reasons", ()))
+        may_estimate = any(reason.startswith(NO_ESTIMATE) for reason in skip.get("reasons", ()))
         return "not compared with level packet" + ("" if may_estimate else " (--verify-skip does)")
     return (
         f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}, ends of the "

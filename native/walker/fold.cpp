@@ -99,7 +99,8 @@ std::int32_t* Walker::fold_waits(Fold& fold, std::int32_t& head) {
 }
 
 // The last step whose counter tells states apart. Those after it are as at the beginning, or are sends that
-// wait, in ascending order in `waiting`. A step that waits for no other may have led to later ones.
+// wait, in ascending order in `waiting`. It is the top where a step that waits for no other leads on beyond
+// it. Only what such a step has led to tells whether it is done.
 std::int32_t Walker::find_last_counted(const Instance& at, const std::vector<std::int32_t>& waiting) const {
   const StepTemplate& steps = steps_of(at.node);
   std::int32_t step = at.top;

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from simtwin.play.twin import Simulation
 
 NO_RECURRENCE = "no period was found that could be skipped"
+NO_ESTIMATE = "no estimate"  # and why
 SEVERAL_THREADS = "no episodes: several threads play"
 
 
@@ -141,7 +142,7 @@ class IterationSkips:
         skips = self.recurrence.report["jumps"] + replayed + estimates
         found = [self.recurrence.unfoldable or ("" if skips else NO_RECURRENCE)]
         if self.estimator is not None:
-            found += ["" if estimates else f"no estimate: {self.estimator.reason}"]
+            found += ["" if estimates else f"{NO_ESTIMATE}: {self.estimator.reason}"]
             found += ["no episodes: an estimate needs all packets in one simulator"]
         elif self.episodes is None:
             found += ["no episodes: samples, and a stop at a time, need all packets in one simulator"]

@@ -1,11 +1,11 @@
-"""Share of packets that could be skipped at most: `python benchmarks/native/skip_bound.py [--cases 500] [--first 0]
+"""Share of packets that repeat earlier ones: `python benchmarks/native/skip_repeats.py [--cases 500] [--first 0]
 [--size-factor 4] [--packets-most 3000000] [--json FILE]`.
 
 Each case is one of skip_bits.py, with one iteration. A simulation that comes again to the same state sends the same
-packets again, equally far apart in time. `bound` is the share of data packets in stretches that repeat what hosts sent
-before them, data and acknowledgements. States may differ where packets do not: less can be skipped, as a rule.
-Stretches begin and end at 96 places of a simulation, which takes some per cent off. Cases with marks, larger ones, and
-those that skip half of their packets are not looked at.
+packets again, equally far apart in time. `repeated` is the share of data packets in stretches that repeat what hosts
+sent before them, data and acknowledgements. States may differ where packets do not: less can be skipped, as a rule.
+Stretches begin and end at 96 places of a simulation, so that a few per cent that repeat are missed. Cases with marks,
+larger ones, and those that skip half of their packets are not looked at.
 """
 
 from __future__ import annotations
@@ -125,17 +125,17 @@ def main() -> int:
         skipping = play(case, skips=True)
         if skipping.marked:
             continue
-        skipped, bound = skipping.skipped / max(skipping.packets, 1), None
+        skipped, share = skipping.skipped / max(skipping.packets, 1), None
         if skipped < SHARE and skipping.packets <= given.packets_most:
-            bound = round(repeated(*packets_of(case)), 4)
-        rows.append({"case": case.name, "packets": skipping.packets, "skipped": round(skipped, 4), "bound": bound})
+            share = round(repeated(*packets_of(case)), 4)
+        rows.append({"case": case.name, "packets": skipping.packets, "skipped": round(skipped, 4), "repeated": share})
     skip = sum(row["skipped"] >= SHARE for row in rows)
-    bounds = [row["bound"] for row in rows if row["bound"] is not None]
-    large = len(rows) - skip - len(bounds)
-    could = sum(bound >= SHARE for bound in bounds)
+    shares = [row["repeated"] for row in rows if row["repeated"] is not None]
+    large = len(rows) - skip - len(shares)
+    could = sum(share >= SHARE for share in shares)
     print(f"{len(rows)} of {given.cases} cases without marks")
     print(f"{skip} of them skip {SHARE:.0%} of their packets or more")
-    print(f"{could} others repeat as many, {len(bounds) - could} do not")
+    print(f"{could} others repeat as many, {len(shares) - could} do not")
     print(f"{large} are larger than {given.packets_most} packets, and were not looked at")
     if given.json:
         Path(given.json).write_text(json.dumps({"rows": rows}, indent=1) + "\n")
