@@ -80,7 +80,7 @@ TWIN = {
     "twin/network": {"core", "congestion", "roce", "twin/kernel", "twin/fabric", "twin/port"},
     "twin/levels": {*PURE, "twin/kernel", "twin/fabric"},
     "twin/host": {*PURE, "twin/kernel", "twin/fabric", "twin/port", "twin/network"},
-    "twin/packet_level": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/host", "twin/levels"},
+    "twin/packet_level": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/host"},
     "twin/skip": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/host", "twin/packet_level"},
     "twin/episodes": {
         *PURE,

@@ -81,6 +81,8 @@ def test_lines_of_documents_wrap() -> None:
         ("What a rank does.", "What"),
         ("# Who says so\n", "Who"),
         ("`Whose` turn it is", "Whose"),
+        ("- What a rank does.", "What"),
+        ("1. Who says so.", "Who"),
         ("A rank does it.", ""),
     ],
 )

@@ -52,12 +52,15 @@ genie simulate TRACE --fabric FABRIC.toml --level flow -o runs/flow
 genie simulate TRACE --fabric FABRIC.toml --follow runs/live -o runs/twin
 genie simulate TRACE --fabric FABRIC.toml --series 10us -o runs/series
 genie simulate TRACE --fabric FABRIC.toml --band --report -o runs/band
+genie simulate TRACE --fabric FABRIC.toml --verify-skip -o runs/skip
+genie simulate TRACE --fabric FABRIC.toml --skip-error 1% -o runs/estimate
 genie simulate TRACE --fabric FABRIC.toml --dry-run
 ```
 """
 
 
 SKIP_ERROR_MAX = 10  # percent
+SKIP_MEMORY = "1GiB"
 PRINTED_ROWS_MAX = 2_000_000  # rows of a timeline: more take seconds, and --report shows the same
 
 
@@ -138,15 +141,16 @@ def simulate(
         ),
     ] = False,
     skip_memory: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--skip-memory",
             metavar="SIZE",
             help="With `--level packet+skip`: memory for episodes and checkpoints that are used again, such as "
             "`500MiB`. Less memory costs time and does not change results.",
             rich_help_panel=TWIN_PANEL,
+            show_default=SKIP_MEMORY,
         ),
-    ] = "1GiB",
+    ] = None,
     skip_error: Annotated[
         str,
         typer.Option(
@@ -154,7 +158,8 @@ def simulate(
             metavar="PERCENT",
             help="With `--level packet+skip`: also skip long messages whose rates fluctuate about a mean, by an "
             "estimate. PERCENT, such as `1%`, at most 10%, is the largest error of a flow's mean rate. Results then "
-            "differ from level `packet`; `run.json` has the bound of each message that was moved.",
+            "differ from level `packet`; `run.json` has the bound of each message that was moved. One thread plays "
+            "the simulation.",
             rich_help_panel=TWIN_PANEL,
         ),
     ] = "0%",
@@ -190,7 +195,9 @@ def simulate(
             raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
         if follow is not None and out.resolve() in (follow.resolve(), *follow.resolve().parents):
             raise UsageError(f"-o {out}: holds the run to follow, which would be replaced; choose another -o")
-        memory_bytes, error = _memory_of(skip_memory), _error_of(skip_error)
+        memory_bytes, error = _memory_of(skip_memory or SKIP_MEMORY), _error_of(skip_error)
+        if skip_memory is not None and not level.skips:
+            raise UsageError(f"--skip-memory: level {level.name} skips nothing; give --level packet+skip")
         if error and not level.skips:
             raise UsageError(f"--skip-error: level {level.name} skips nothing; give --level packet+skip")
         if error and series is not None:
@@ -214,8 +221,8 @@ def simulate(
         if dry_run:
             print_expected(job, level, (iterations or 1) * (3 if band else 1), memory_bytes, verify_skip)
             return 0
-        twin = job.twin(threads=simulated.threads, level=level, model=model)
-        _warn_of_threads(simulated, job, twin)
+        twin = job.twin(threads=1 if error else simulated.threads, level=level, model=model)
+        _warn_of_threads(simulated, job, twin, error > 0)
         job.warn_of_idle_options(level.name)
         if band and not has_compute(job.workload):
             warn("--band: the workload has no compute times: the iteration takes the same time at all three")
@@ -361,7 +368,7 @@ def _memory_of(text: str) -> int:
     try:
         size_bytes = int(parse_size(text))
     except ValueError as problem:
-        raise UsageError(f"--skip-memory {text}: {problem}") from None
+        raise UsageError(f"--skip-memory {text}: {problem}: give a size such as 500MiB") from None
     return 1 << 62 if size_bytes < 0 else size_bytes
 
 
@@ -376,8 +383,10 @@ def _error_of(text: str) -> float:
     return percent / 100
 
 
-def _warn_of_threads(simulated: TwinOptions, job: Job, twin: Twin) -> None:
-    if simulated.threads > 1 and isinstance(job.fabric.control, Hpcc):
+def _warn_of_threads(simulated: TwinOptions, job: Job, twin: Twin, estimates: bool) -> None:
+    if simulated.threads > 1 and estimates:
+        warn("--skip-error needs one thread: --threads 1 is used")
+    elif simulated.threads > 1 and isinstance(job.fabric.control, Hpcc):
         warn("hpcc's telemetry needs one thread: --threads 1 is used")
     elif simulated.threads > twin.threads:
         warn(f"level {simulated.level} runs in one thread: --threads 1 is used")
@@ -417,7 +426,7 @@ def _bits(skip: dict[str, Any]) -> str:
 
 
 def _milliseconds(time_ns: float) -> str:
-    return f"{time_ns / 1e6:.3f} ms"
+    return f"{time_ns / 1e6:.3f} ms" if time_ns >= 1000 else f"{time_ns:.0f} ns"
 
 
 def extent_of(run: Run) -> str:
@@ -427,7 +436,7 @@ def extent_of(run: Run) -> str:
         recorded = run.info.get("recorded") or {}
         longest_ns: int = recorded.get("last_end_ns") or run.timeline["end_ns"].max()  # type: ignore[assignment]
         return f"{_milliseconds(longest_ns)} an iteration{f' ({band})' if band else ''}"
-    return f"stopped at {run.info['stopped_at_ns'] / 1e6:.3f} ms of iteration {run.info['stopped_iteration']}"
+    return f"stopped at {_milliseconds(run.info['stopped_at_ns'])} of iteration {run.info['stopped_iteration']}"
 
 
 def time_option(option: str, example: str, text: str | None, level: str) -> int | None:

@@ -270,6 +270,7 @@ void register_twin(nb::module_& m) {
         out["resumed"] = report.resumed;
         out["joined"] = report.joined;
         out["beginnings"] = report.beginnings;
+        out["is_too_costly"] = report.is_too_costly;
         out["reasons"] = report.reasons;
         return out;
       });

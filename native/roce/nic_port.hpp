@@ -118,6 +118,7 @@ class NicPort {
   }
 
   void fold(Fold& fold) {
+    static_assert(has_size<Waiting>(16));
     static_assert(has_size<NicPort>(144));
     static_assert(has_size<Ring>(24));
     for (const std::uint8_t mark : marks_) fold.exact(mark);

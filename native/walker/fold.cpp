@@ -16,6 +16,8 @@ using namespace walker_parts;
 void Walker::fold(Fold& fold) {
   static_assert(has_size<Walker>(2288));
   static_assert(has_size<Instance>(64));
+  static_assert(has_size<SendRecord>(72));
+  static_assert(has_size<ReceiveRecord>(40));
   static_assert(has_size<Channel>(24));
   static_assert(has_size<Match>(16));
   static_assert(has_size<Lane>(12));

@@ -29,7 +29,8 @@ class Skipped:
 
     `packets`: data packets that were not played. `replayed`: episodes, of which `distinct` ones were played.
     `estimated`: packets of estimated skips, which `packets` counts too. `errors`: of the messages that these moved.
-    `reasons`: why an iteration, or all of it, was played packet by packet, and why no episodes were played apart.
+    `played_apart`: data packets of the plays of episodes. `reasons`: why an iteration, or all of it, was played packet
+    by packet, and why no episodes were played apart.
     """
 
     jumps: int = 0
@@ -39,6 +40,7 @@ class Skipped:
     snapshots: int = 0
     replayed: int = 0
     distinct: int = 0
+    played_apart: int = 0
     estimates: int = 0
     estimated: int = 0
     errors: tuple[dict[str, Any], ...] = ()
@@ -59,6 +61,7 @@ class Skipped:
             self.snapshots + report["snapshots"],
             self.replayed + apart["replayed"],
             self.distinct + apart["distinct"],
+            self.played_apart + apart["played"],
             self.estimates + estimates,
             self.estimated + estimated,
             (*self.errors, *errors),
@@ -74,7 +77,7 @@ class Skipped:
             "jumps": self.jumps,
             "periods": self.periods,
             "snapshots": self.snapshots,
-            "episodes": {"replayed": self.replayed, "distinct": self.distinct},
+            "episodes": {"replayed": self.replayed, "distinct": self.distinct, "played": self.played_apart},
             **({"estimates": self._estimates()} if self.estimates else {}),
             "reasons": list(self.reasons),
         }
@@ -101,11 +104,12 @@ def _rounded_up(share: float) -> float:
 class IterationSkips:
     """The parts that skip packets of one iteration, and what each found.
 
-    `episodes`: None where none are to be played. `error`: of an estimated mean rate; 0: nothing is estimated.
+    `episodes`: None where none are to be played, for the reason `no_episodes`. `error`: of an estimated mean rate; 0:
+    nothing is estimated.
     """
 
-    def __init__(self, episodes: genie_core.Episodes | None, error: float, seed: int) -> None:
-        self.episodes, self._error, self._seed = episodes, error, seed
+    def __init__(self, episodes: genie_core.Episodes | None, no_episodes: str, error: float, seed: int) -> None:
+        self.episodes, self._no_episodes, self._error, self._seed = episodes, no_episodes, error, seed
         self._simulator: genie_core.Simulator | None = None
         self._recurrence: genie_core.Recurrence | None = None
         self.estimator: Estimator | None = None
@@ -135,19 +139,27 @@ class IterationSkips:
         return not is_stopped and bool(self.episodes.begins_again(self._simulator))
 
     @property
+    def gains_by_episodes(self) -> bool:
+        """Whether another iteration may gain by episodes: their plays have cost fewer packets than they replaced."""
+        if self.episodes is None or self.episodes.report["is_too_costly"]:
+            return False
+        report = self.episodes.report
+        return bool(self.episodes.unusable) or report["packets"] > report["played"] or not report["played"]
+
+    @property
     def reasons(self) -> list[str]:
         """The reasons why nothing was skipped, or nothing in one of the ways, one line each."""
         estimates = 0 if self.estimator is None else self.estimator.skips
-        replayed = 0 if self.episodes is None else self.episodes.report["replayed"]
-        skips = self.recurrence.report["jumps"] + replayed + estimates
+        apart = 0 if self.episodes is None else self.episodes.report["packets"] - self.episodes.report["played"]
+        skips = self.recurrence.report["jumps"] + max(apart, 0) + estimates
         found = [self.recurrence.unfoldable or ("" if skips else NO_RECURRENCE)]
         if self.estimator is not None:
             found += ["" if estimates else f"{NO_ESTIMATE}: {self.estimator.reason}"]
-            found += ["no episodes: an estimate needs all packets in one simulator"]
-        elif self.episodes is None:
-            found += ["no episodes: samples, and a stop at a time, need all packets in one simulator"]
-        if self.episodes is not None and self.episodes.unusable:
-            found += [f"no episodes: {self.episodes.unusable}"]
+        why = self._no_episodes if self.episodes is None else self.episodes.unusable
+        if why:
+            found += [f"no episodes: {why}"]
+        elif apart < 0:
+            found += ["episodes: their plays have cost as many packets as they replaced"]
         return list(filter(None, found))
 
 

@@ -211,6 +211,9 @@ class Twin:
         stopped: Stopped | None = None
         recorded: list[int] | None = None
         skipped: Skipped | None = None
+        no_episodes = watch.no_episodes
+        if watch.skip_error and self.threads > 1:
+            raise ValueError("skip_error needs one thread: threads share out the events of a look as time allows")
         for place, iteration in enumerate(iterations):
             if arrivals_ns:
                 plan = build_plan(workload, slots=slots, lowering=lowering, release_ns=arrivals_ns[iteration])
@@ -227,10 +230,9 @@ class Twin:
             may_skip = self.level.has_packets and (self.level.skips if skips is None else skips)
             skipping: IterationSkips | None = None
             if may_skip:
-                plays_apart = watch.plays_to_the_end and not watch.skip_error
                 # Each iteration has paths of its own, and so episodes of its own.
-                episodes = self.episodes(plan, watch.skip_memory_bytes) if plays_apart else None
-                skipping = IterationSkips(episodes, watch.skip_error, self.seed + number)
+                episodes = None if no_episodes else self.episodes(plan, watch.skip_memory_bytes)
+                skipping = IterationSkips(episodes, no_episodes, watch.skip_error, self.seed + number)
             while True:
                 simulator = self._start(plan, number, losses, keep_trace, analytic, recorded)
                 run = None
@@ -241,6 +243,8 @@ class Twin:
                     break
             if skipping is not None:
                 skipped = (skipped or Skipped()).plus(skipping, iteration)
+                if not no_episodes and not skipping.gains_by_episodes:
+                    no_episodes = f"they gained nothing in iteration {iteration}"
             counters["wall_s"] += time.perf_counter() - began
             if stopped is None and not simulator.done:
                 where = ""

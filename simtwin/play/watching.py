@@ -50,9 +50,13 @@ class Watch:
     skip_error: float = 0.0  # of a flow's mean rate that an estimate may have, as a share; 0: nothing is estimated
 
     @property
-    def plays_to_the_end(self) -> bool:
-        """Whether nothing is to be seen before the end: neither samples nor a stop at a time."""
-        return self.series is None and self.stop_after_ps is None
+    def no_episodes(self) -> str:
+        """The reason why nothing may be played apart: something is to be seen before the end; "" where it may."""
+        if self.skip_error:
+            return "an estimate needs all packets in one simulator"
+        if self.series is not None or self.stop_after_ps is not None:
+            return "samples, and a stop at a time, need all packets in one simulator"
+        return ""
 
     def play(
         self,

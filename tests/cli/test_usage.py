@@ -95,7 +95,14 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
             "--level packet --verify-skip --rate 1Gb/s",
             "--verify-skip: level packet skips nothing; give --level packet+skip",
         ),
-        ("--skip-memory much --rate 1Gb/s", "--skip-memory much: "),
+        (
+            "--skip-memory much --rate 1Gb/s",
+            "much: is not a number with a unit: give a size such as 500MiB",
+        ),
+        (
+            "--skip-memory 1MiB --level flow --rate 1Gb/s",
+            "--skip-memory: level flow skips nothing; give --level packet+skip",
+        ),
         (
             "--verify-skip --stop-after 1ms --rate 1Gb/s",
             "compares whole iterations; leave --stop-after",

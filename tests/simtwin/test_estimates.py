@@ -250,6 +250,15 @@ def test_the_command_says_how_near_it_is(senders: tuple[str, str], tmp_path: Pat
     assert f"of level packet ({estimates['confidence']:.0%} confidence, if" in ended.stdout
 
 
+def test_the_command_estimates_in_one_thread(senders: tuple[str, str], tmp_path: Path) -> None:
+    trace, fabric = senders
+    ended = in_this_process(
+        "simulate", trace, "--fabric", fabric, *["--skip-error", "10%", "--threads", "2", "-o"], str(tmp_path / "run")
+    )
+    assert ended.code == 0, ended
+    assert "--skip-error needs one thread: --threads 1 is used" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

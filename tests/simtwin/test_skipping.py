@@ -23,8 +23,10 @@ from genie.config.units import Duration, Rate
 from genie.plan.build import build_plan
 from genie.plan.lowering import Lowering
 from genie.workload.graph import Op
+from genie.workload.load import load
 from genie.workload.synthetic import collective
-from simtwin.fabric.schema import Fabric, LeafSpine, Link, SingleSwitch, Transport
+from simtwin.fabric.reading import load_fabric
+from simtwin.fabric.schema import Fabric, LeafSpine, Link, LoadBalancing, SingleSwitch, Transport
 from simtwin.play.skipping import NO_RECURRENCE
 from simtwin.play.twin import Simulation, Twin
 from simtwin.play.watching import Watch
@@ -57,6 +59,34 @@ def test_rings_of_many_rounds_are_skipped(name: str, threads: int) -> None:
     played, skipped = play(case, skips=False), play(case, skips=True)
     assert not first_difference(played, skipped)
     assert skipped.skipped > 0.5 * skipped.packets
+
+
+def test_switches_that_choose_in_turn_recur() -> None:
+    balance = LoadBalancing(mode="round-robin")
+    fabric = msgspec.structs.replace(FABRICS["leaves and spines"], load_balancing=balance)
+    case = SkipCase("in turn", fabric, RING, NCCL, 1, ())
+    played, skipped = play(case, skips=False), play(case, skips=True)
+    assert not first_difference(played, skipped)
+    assert skipped.skipped > 0.5 * skipped.packets
+
+
+def test_iterations_do_not_try_again_what_gains_nothing() -> None:
+    fabric = load_fabric(ROOT / "hosts/fabrics/leaf-spine.toml")
+    workload = load(ROOT / "examples/transformer")
+    twin = Twin(fabric, twin_of(fabric).network, list(range(8)), level="packet+skip")
+    result = twin.play(workload, iterations=range(3))
+    assert result.skipped is not None
+    facts = result.skipped.facts(result.counters["data_packets"])
+    assert facts["reasons"][-1] == "no episodes: they gained nothing in iteration 0"
+    # A quarter of an iteration in vain, and the play at hand.
+    assert facts["episodes"]["played"] < result.counters["data_packets"] / 3
+
+
+def test_an_estimate_needs_one_thread() -> None:
+    fabric = FABRICS["single switch"]
+    twin = Twin(fabric, twin_of(fabric).network, list(range(8)), threads=2, level="packet+skip")
+    with pytest.raises(ValueError, match="skip_error needs one thread"):
+        twin.play(RING, watch=Watch(skip_error=0.01))
 
 
 @pytest.mark.parametrize("control", ["none", "window", "dcqcn", "dcqcn-timer", "timely", "swift", "dctcp", "nscc"])

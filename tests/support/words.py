@@ -48,8 +48,8 @@ def texts_of(path: Path) -> Iterator[Text]:
 
 
 def opening_problem(text: str, openers: Collection[str] = OPENERS) -> str:
-    """The opener that rule 1 forbids, "" where the text opens well."""
-    first = re.match(r"[#*`\s\"']*([A-Za-z]+)", text)
+    """The opener that rule 1 forbids, "" where the text opens well. The mark of a list's item is no part of it."""
+    first = re.match(r"\s*(?:(?:[-*]|\d+\.)\s+)?[#*`\s\"']*([A-Za-z]+)", text)
     return first[1] if first and first[1].lower() in openers else ""
 
 

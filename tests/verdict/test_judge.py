@@ -240,7 +240,10 @@ def test_a_twin_that_did_not_follow_will_do() -> None:
     [
         ({"level": "packet+skip", "error_bound": 0.0}, None),
         ({}, None),  # of before bounds were recorded
-        ({"level": "packet+skip", "error_bound": 0.05}, "its times may be up to 5.00% apart from those of packets"),
+        (
+            {"level": "packet+skip", "error_bound": 0.05},
+            "messages that it moved are within 5.00% of those of packets, and messages that begin later have no bound",
+        ),
         ({"level": "flow", "error_bound": None}, "level flow simulates no packets, and its error has no bound"),
     ],
 )

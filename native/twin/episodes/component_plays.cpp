@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::size_t kCheckpointsMost = 3;  // of a play
 constexpr std::uint64_t kLeastShare = 4;     // of the packets between two: before the first
+// Data packets that may be played in vain: so many in any job, and one of so many that a job has.
+constexpr std::uint64_t kFreeInVain = 1 << 12, kMostInVain = 4;
 
 }  // namespace
 
@@ -30,11 +32,18 @@ std::size_t Episodes::checkpoint_bytes(const Component& left_out) const {
   return bytes;
 }
 
-// Data packets of plays that have stopped: they are compared with those that they replace at their ends.
-std::uint64_t Episodes::packets_of_stopped() const {
-  std::uint64_t packets = 0;
-  for (const Component* own : partly_known_) packets += own->play == nullptr ? 0 : own->play->counted;
-  return packets;
+// Data packets that were played for a component's forecast: at its end they are compared with those that they
+// replace.
+void Episodes::set_played(Component& component, std::uint64_t packets) {
+  standing_packets_ += packets - std::exchange(component.played, packets);
+}
+
+// Plays that replace nothing, because something has joined them, cost too much of the job.
+bool Episodes::is_too_costly() {
+  const std::uint64_t useful = standing_packets_ + report_.packets;
+  if (report_.played <= kFreeInVain + useful) return false;
+  if (most_in_vain_ == 0) most_in_vain_ = std::max(kFreeInVain, planned_.count() / kMostInVain);
+  return report_.played - useful > most_in_vain_;
 }
 
 // Plays a component that no known episode stands for, from checkpoints where there are some. A checkpoint is
@@ -42,6 +51,7 @@ std::uint64_t Episodes::packets_of_stopped() const {
 Episode Episodes::play_new(Component& component, const std::vector<Row>& rows, TimePs now) {
   const EpisodePlace& place = *component.place;
   component.play.reset();
+  set_played(component, 0);
   const std::vector<EpisodePlay::Past> past = past_of(component, rows);
   component.play = std::make_unique<Component::Play>(places_.network_of(place.alike), config_,
                                                      plan_of(place, component.first, rows), services_, past);
@@ -72,7 +82,9 @@ Episode Episodes::play_on(Component& component, TimePs now) {
     goes_on = own.play.run(checkpoint_packets_);
   own.source.until = latest_sequence_;
   if (!own.source.checkpoints.empty()) component.sources = {own.source};
-  report_.played += own.play.played() - std::exchange(own.counted, own.play.played());
+  const std::uint64_t played = own.play.played() - std::exchange(own.counted, own.play.played());
+  report_.played += played;
+  set_played(component, component.played + played);
   Episode episode = own.play.result(!goes_on);
   if (!goes_on) component.play.reset();
   return episode;

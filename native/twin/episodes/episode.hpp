@@ -38,7 +38,7 @@ struct Episode {
     std::int64_t bytes = 0;  // of all queues, at the most
   };
 
-  std::string refusal;                               // why it cannot stand for others; empty: it can
+  std::string refusal;                               // the reason for it; empty: it can stand for others
   TimePs until = kNever;                             // it is known so far; kNever: to its end
   bool is_over = false;                              // nothing of it is left
   bool is_at_rest = false;                           // its queue pairs are as before their first packets

@@ -10,9 +10,6 @@
 namespace genie::twin {
 namespace {
 
-// Packets that may be played apart beyond those that they have replaced, and the part of those that they are
-// going to replace.
-constexpr std::uint64_t kPlayedFree = 1 << 22, kForecastShare = 10;
 constexpr std::size_t kMarksMost = 1 << 16;
 constexpr std::uint64_t kPlacesBytes = std::uint64_t{1} << 30;
 
@@ -204,6 +201,7 @@ Episode& Episodes::episode_of(Component& component, const std::vector<Act*>& act
     replace(episode, play_new(component, rows_of(acts), now));
   } else {
     component.play.reset();
+    if (component.episode != &episode) set_played(component, 0);
   }
   return episode;
 }
@@ -214,9 +212,10 @@ void Episodes::forecast(Component& component, TimePs now) {
   take_back(component);
   withdraw(component);
   if (3 * component.acts.size() > 2 * kinds_.acts()) return give_up("nearly all comes together");
-  if (report_.played - packets_of_stopped() >
-      kPlayedFree + report_.packets + forecast_packets_ / kForecastShare)
+  if (is_too_costly()) {
+    report_.is_too_costly = true;
     return give_up("playing apart what comes together costs more than it gains");
+  }
   if (places_.memory_bytes() > kPlacesBytes) return give_up("parts of the network take too much memory");
   if (memory_bytes_ > memory_max_bytes_) forget_unused();
   expect_starts(component, now);
@@ -272,8 +271,6 @@ std::string Episodes::take_forecast(Component& component, TimePs now) {
       std::ranges::all_of(component.acts, [](const auto& act) { return act->is_complete(); });
   if (is_complete && episode.is_whole() && !episode.is_over) return "it does not come to an end";
   component.mark = ++latest_mark_;
-  component.packets = episode.data_packets;
-  forecast_packets_ += component.packets;
   const std::uint32_t number = simulator_->hosts().ranks().make_forecast();
   component.forecasts.push_back(number);
   if (!takes_ends(component, now, number)) {
@@ -419,7 +416,6 @@ void Episodes::finish(Component& component) {
     links.set_service(link, service_after(component, at));
   }
   give_back_rooms(component);
-  forecast_packets_ -= component.packets;
   ++report_.replayed;
   report_.packets += episode.data_packets;
   release(component);

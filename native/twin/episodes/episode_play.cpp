@@ -63,7 +63,7 @@ bool all_at_rest(Simulator& simulator, const roce::QueuePairConfig& config) {
   return true;
 }
 
-// Why it cannot stand for others, from what has happened so far.
+// The reason for a refusal, from what has happened so far; "": it may stand for others.
 std::string refusal_of(Simulator& simulator) {
   if (simulator.is_failed()) return "it fails";
   Links& links = simulator.links();

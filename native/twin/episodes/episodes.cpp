@@ -33,6 +33,7 @@ Episodes::Episodes(const Network& network, const roce::QueuePairConfig& config, 
       host_of_rank_(std::move(host_of_rank)),
       kinds_(shared, plans_),
       places_(network, shared, plans_, host_of_rank_),
+      planned_(shared, plans_, config.mtu_bytes),
       memory_max_bytes_(memory_bytes),
       checkpoint_packets_(checkpoint_packets) {
   assert(checkpoint_packets > 0);
@@ -102,7 +103,7 @@ void Episodes::forget_simulator() {
   expected_ = {};
   in_progress_.assign(plans_.size(), {});
   marks_in_step_.clear();
-  forecast_packets_ = 0;
+  standing_packets_ = 0;
   has_live_ = false;
   report_.replayed = report_.packets = 0;
 }
@@ -316,7 +317,7 @@ Episodes::Component& Episodes::take_component() {
   return own;
 }
 
-// To what uses its links.
+// Its component and those that use its links become one.
 void Episodes::join(const Act& act, const std::vector<std::uint32_t>& cables, TimePs time) {
   if (act.component->entries.empty()) act.component->entries.reserve(2 * cables.size());
   for (const std::uint32_t cable : cables) {
@@ -380,7 +381,6 @@ void Episodes::absorb(Component& into, Component& other) {
   into.entries.insert(into.entries.end(), other.entries.begin(), other.entries.end());
   into.must_forecast |= other.must_forecast;
   into.forecasts.insert(into.forecasts.end(), other.forecasts.begin(), other.forecasts.end());
-  into.packets += other.packets;
   into.known_until = std::min(into.known_until, other.known_until);
   into.claimed_places.insert(into.claimed_places.end(), other.claimed_places.begin(),
                              other.claimed_places.end());
@@ -396,6 +396,7 @@ void Episodes::release(Component& component) {
     for (const std::int32_t rank : act->place->ranks)
       std::erase_if(in_progress_[index(rank)], [&](const InProgress& it) { return it.act == act.get(); });
   }
+  set_played(component, 0);
   const std::uint64_t serial = component.serial + 1;
   component = Component{};
   component.serial = serial;
@@ -405,7 +406,6 @@ void Episodes::release(Component& component) {
 void Episodes::take_back(Component& component) {
   for (const std::uint32_t forecast : component.forecasts) simulator_->hosts().ranks().take_back(forecast);
   component.forecasts.clear();
-  forecast_packets_ -= std::exchange(component.packets, 0);
   give_back_rooms(component);
 }
 

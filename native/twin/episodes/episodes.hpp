@@ -19,6 +19,7 @@
 #include "twin/episodes/episode_places.hpp"
 #include "twin/episodes/episode_play.hpp"
 #include "twin/episodes/kinds.hpp"
+#include "twin/fabric/planned_packets.hpp"
 #include "twin/packet_level/simulator.hpp"
 #include "walker/walker.hpp"
 
@@ -34,6 +35,7 @@ class Episodes final : public Simulator::Listener {
     std::uint64_t continued = 0;               // plays that went on where they had stopped
     std::uint64_t resumed = 0, joined = 0;     // plays that went on from a checkpoint; from several parts
     std::uint64_t beginnings = 0;              // of the simulation
+    bool is_too_costly = false;                // so that nothing is played apart any more
     std::vector<std::string> reasons;          // for another
   };
 
@@ -147,8 +149,8 @@ class Episodes final : public Simulator::Listener {
     std::unique_ptr<Play> play;
     std::vector<std::uint64_t> numbers;  // its own, and those of the components that it has been made of
     std::vector<Entry> entries;
-    std::uint32_t mark = 0;     // of services in its forecast
-    std::uint64_t packets = 0;  // in its forecast, or those of the components that it has been made of
+    std::uint32_t mark = 0;    // of services in its forecast
+    std::uint64_t played = 0;  // data packets, for its forecast
   };
   struct Claim {  // of a cable
     Component* component = nullptr;
@@ -274,12 +276,13 @@ class Episodes final : public Simulator::Listener {
   Episode play_on(Component& component, TimePs now);
   void keep_checkpoint(Component& component, TimePs time);
   void go_on(TimePs now);
-  // That ranks must know more before they come to an end.
+  // Lead: ranks need a forecast this long before an end.
   TimePs lead_ps() const { return 4 * simulator_->window_ps(); }
   static TimePs known_until(const Component& component, const Episode& episode);
   bool is_known(const Component& component, const Episode& episode, TimePs now) const;
   void replace(Episode& known, Episode next);
-  std::uint64_t packets_of_stopped() const;
+  void set_played(Component& component, std::uint64_t packets);
+  bool is_too_costly();
   std::optional<Component::Checkpoint> whole(const Component::Checkpoint& checkpoint);
   std::vector<EpisodePlay::Past> past_of(const Component& component, const std::vector<Row>& rows);
   static std::size_t memory_of(const Component::Checkpoint& checkpoint);
@@ -313,6 +316,7 @@ class Episodes final : public Simulator::Listener {
   Report report_;
   Kinds kinds_;
   EpisodePlaces places_;
+  PlannedPackets planned_;
   std::map<std::vector<std::int64_t>, Episode> known_;
   std::uint64_t memory_max_bytes_, memory_bytes_ = 0;  // of these
   std::uint64_t checkpoint_packets_;
@@ -345,7 +349,8 @@ class Episodes final : public Simulator::Listener {
   std::vector<std::int64_t> key_;         // of the component at hand, in known_
   std::vector<std::int64_t> bytes_left_;  // by rank; 0 for those that are not of the component
   Walker::Following following_;           // of the rank at hand
-  std::uint64_t forecast_packets_ = 0;    // of all components
+  std::uint64_t standing_packets_ = 0;    // that were played for forecasts of components
+  std::uint64_t most_in_vain_ = 0;        // data packets that may be played apart; 0: not yet known
   std::uint64_t latest_sequence_ = 0, latest_number_ = 0;
   FlatMap<std::uint32_t> tag_of_;  // (group, tag) of a collective in progress -> its act's tag
   std::uint32_t latest_tag_ = 0;

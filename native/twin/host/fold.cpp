@@ -10,6 +10,7 @@ bool Hosts::can_fold(const Scope& scope) const {
 // Ranks come first: handles are relative to their progress.
 void Hosts::fold(Fold& fold, PacketBases& bases, const Scope& scope) {
   static_assert(has_size<Hosts>(808));
+  static_assert(has_size<Process>(152));
   for (std::uint32_t rank = 0; rank < ranks_.ranks(); ++rank) {
     if (scope.ranks[rank] == 0) continue;
     fold.part(Fold::Part::kRank, rank);

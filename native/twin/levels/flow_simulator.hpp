@@ -14,10 +14,10 @@
 #include "core/flat_map.hpp"
 #include "roce/connection.hpp"
 #include "twin/fabric/network.hpp"
+#include "twin/fabric/planned_packets.hpp"
 #include "twin/kernel/time_buckets.hpp"
 #include "twin/levels/circuits.hpp"
 #include "twin/levels/flow_sharing.hpp"
-#include "twin/levels/planned_packets.hpp"
 #include "walker/walker.hpp"
 
 namespace genie::twin {

@@ -42,6 +42,7 @@ class RareCounters {
   }
   void fold(Fold& fold, std::uint32_t link) {
     static_assert(has_size<LinkCounters>(88));
+    static_assert(has_size<Lost>(16));
     LinkCounters& counters = at_source_[link];
     for (std::uint64_t* lost : {&counters.dropped, &counters.dropped_bytes, &counters.trimmed,
                                 &at_end_[link].packets, &at_end_[link].bytes})

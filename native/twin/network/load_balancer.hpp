@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "core/flat_map.hpp"
@@ -30,6 +31,7 @@ class LoadBalancer {
     const auto drawn = [&] { return static_cast<std::uint32_t>(mixed(seed ^ mixed(drawn_key())) % count); };
     switch (network.balance) {
       case Balance::kRoundRobin:
+        if (turns_ % count != 0) turns_ = std::min(std::lcm(turns_, std::uint64_t{count}), kTurnsMost);
         return next_hops_[drawn_++ % count];
       case Balance::kFlowlet: {
         Flowlet& flowlet = flowlets_[connection];
@@ -59,11 +61,10 @@ class LoadBalancer {
     return next_hops_[drawn()];
   }
   void fold(Fold& fold, const Network& network) {
-    static_assert(has_size<LoadBalancer>(72));
+    static_assert(has_size<LoadBalancer>(80));
     static_assert(has_size<Flowlet>(16));
     if (network.balance == Balance::kRoundRobin) {
-      constexpr std::uint64_t kTurns = 720'720;  // a multiple of all numbers of next hops up to 16
-      fold.exact(drawn_ % kTurns);
+      fold.exact(turns_, turns_ == kTurnsMost ? drawn_ : drawn_ % turns_);
       fold.base(drawn_);
       return;
     }
@@ -79,9 +80,11 @@ class LoadBalancer {
     TimePs last = 0;
     std::uint32_t link = 0;
   };
+  static constexpr std::uint64_t kTurnsMost = 1 << 30;  // and no turn then comes again
   std::uint64_t drawn_key() { return node_ << 40 ^ ++drawn_; }
 
   std::uint64_t node_, drawn_ = 0;
+  std::uint64_t turns_ = 1;  // a multiple of all numbers of next hops that there have been
   std::vector<std::uint32_t> next_hops_;
   FlatMap<Flowlet> flowlets_;  // by connection
 };

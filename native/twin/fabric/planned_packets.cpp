@@ -1,4 +1,4 @@
-#include "twin/levels/planned_packets.hpp"
+#include "twin/fabric/planned_packets.hpp"
 
 #include <algorithm>
 #include <map>
