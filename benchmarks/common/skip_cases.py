@@ -42,6 +42,7 @@ from simtwin.play.twin import Twin
 
 GBPS, KIB, MIB, NS, US = 10**9, 1 << 10, 1 << 20, 10**3, 10**6
 OPERATIONS = (Op.ALL_REDUCE, Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.BROADCAST, Op.ALL_TO_ALL)
+FREE_PACKETS = 1 << 22  # of small jobs whose episodes are tested: they are played apart though it gains nothing
 RUN_EVENTS = 50_000
 
 
@@ -198,6 +199,7 @@ def run_to_the_end(
     skips: bool,
     stops_ps: tuple[int, ...] = (),
     checkpoint_packets: int = 1 << 20,
+    free_packets: int = 1 << 12,
     recorded: list[int] | None = None,
 ) -> Run:
     """Play a plan, from the beginning again where episodes ask for it; sample at the stops, which allow none.
@@ -205,7 +207,9 @@ def run_to_the_end(
     `recorded`: ranks whose nodes and messages are recorded; None: all.
     """
     keeps_records = None if recorded is None else np.isin(np.arange(len(plan.ranks)), recorded)
-    episodes = twin.episodes(plan, checkpoint_packets=checkpoint_packets) if skips and not stops_ps else None
+    episodes = None
+    if skips and not stops_ps:
+        episodes = twin.episodes(plan, checkpoint_packets=checkpoint_packets, free_packets=free_packets)
     ready_s = 0.0
     while True:
         simulator = twin.simulator(plan, keeps_records=keeps_records)
@@ -231,13 +235,20 @@ def twin_of_case(case: SkipCase) -> Twin:
     return Twin(case.fabric, build_network(case.fabric), list(range(case.workload.world_size)), threads=case.threads)
 
 
-def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20) -> Played:
-    """Play a case in one of the two ways. `checkpoint_packets`: see Twin.episodes; for one iteration."""
+def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20, free_packets: int = 1 << 12) -> Played:
+    """Play a case in one of the two ways. `checkpoint_packets`, `free_packets`: see Twin.episodes; one iteration."""
     twin = twin_of_case(case)
     if case.iterations > 1:
         return _play_iterations(case, twin, skips=skips)
     plan = build_plan(case.workload, lowering=case.lowering)
-    run = run_to_the_end(twin, plan, skips=skips, stops_ps=case.stops_ps, checkpoint_packets=checkpoint_packets)
+    run = run_to_the_end(
+        twin,
+        plan,
+        skips=skips,
+        stops_ps=case.stops_ps,
+        checkpoint_packets=checkpoint_packets,
+        free_packets=free_packets,
+    )
     simulator, recurrence, episodes = run.simulator, run.recurrence, run.episodes
     bits = dict(_bits(simulator, plan.ranks))
     links = simulator.links()

@@ -27,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from common.arguments import add_json
 from common.episode_cases import draw_job
-from common.skip_cases import draw_case, drawn_iterations, first_difference, play
+from common.skip_cases import FREE_PACKETS, draw_case, drawn_iterations, first_difference, play
 
 SHARE, OF_CASES = 0.5, 0.6
 EACH = 25  # cases, between two lines of progress
@@ -61,7 +61,9 @@ def main() -> int:
         if kind and not given.checkpoint_packets:
             case = replace(case, iterations=drawn_iterations(seed))
         played = play(case, skips=False)
-        skipped = play(case, skips=True, checkpoint_packets=given.checkpoint_packets or 1 << 20)
+        checkpoint_packets = given.checkpoint_packets or 1 << 20
+        free_packets = FREE_PACKETS if kind else 1 << 12
+        skipped = play(case, skips=True, checkpoint_packets=checkpoint_packets, free_packets=free_packets)
         difference = first_difference(played, skipped)
         share = skipped.skipped / max(skipped.packets, 1)
         if not played.marked:

@@ -50,11 +50,11 @@ std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::Qu
 std::unique_ptr<Episodes> make_episodes(const Network& network, const roce::QueuePairConfig& config,
                                         const Plan& plan, const Column<std::int32_t>& host_of_rank,
                                         std::uint32_t queue_pairs, bool split, std::uint64_t memory_bytes,
-                                        std::uint64_t checkpoint_packets) {
+                                        std::uint64_t checkpoint_packets, std::uint64_t free_packets) {
   if (checkpoint_packets == 0) throw nb::value_error("checkpoint_packets is 1 or more");
-  return std::make_unique<Episodes>(network, config, plan.shared, plans_of(plan),
-                                    hosts_of(network, plan, host_of_rank),
-                                    roce::SpreadConfig{queue_pairs, split}, memory_bytes, checkpoint_packets);
+  return std::make_unique<Episodes>(
+      network, config, plan.shared, plans_of(plan), hosts_of(network, plan, host_of_rank),
+      roce::SpreadConfig{queue_pairs, split}, memory_bytes, checkpoint_packets, free_packets);
 }
 
 // The size of a job before it is played. `pairs`: of ranks that exchange messages, each in both directions.
@@ -249,8 +249,8 @@ void register_twin(nb::module_& m) {
   nb::class_<Episodes>(m, "Episodes", "Collectives and messages of a job that are played once for all alike.")
       .def(nb::new_(&make_episodes), "network"_a, "config"_a, "plan"_a, "host_of_rank"_a, nb::kw_only(),
            "queue_pairs"_a = 1, "split"_a = false, "memory_bytes"_a = Episodes::kMemoryBytes,
-           "checkpoint_packets"_a = Episodes::kCheckpointPackets, nb::keep_alive<0, 2>(),
-           nb::keep_alive<0, 4>())
+           "checkpoint_packets"_a = Episodes::kCheckpointPackets, "free_packets"_a = Episodes::kFreePackets,
+           nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>())
       .def("attach", &Episodes::attach, "simulator"_a, nb::keep_alive<2, 1>(),
            "Play apart what a simulator's ranks begin; call it before its start.")
       .def("begins_again", &Episodes::begins_again, "simulator"_a,

@@ -320,12 +320,13 @@ class Twin:
         )
 
     def episodes(
-        self, plan: Plan, memory_bytes: int = 1 << 30, checkpoint_packets: int = 1 << 20
+        self, plan: Plan, memory_bytes: int = 1 << 30, checkpoint_packets: int = 1 << 20, free_packets: int = 1 << 12
     ) -> genie_core.Episodes:
         """Return the episodes of a plan, for the simulators of one iteration.
 
         `memory_bytes`: of episodes and checkpoints that are used again, by estimates. `checkpoint_packets`: data
         packets that a forecast plays at a time, and at the least between two checkpoints, from which later plays go on.
+        `free_packets`: data packets that may be played in vain in any job; a quarter of a larger job's may be.
         """
         transport = self.fabric.transport
         return genie_core.Episodes(
@@ -337,6 +338,7 @@ class Twin:
             split=transport.split or False,
             memory_bytes=memory_bytes,
             checkpoint_packets=checkpoint_packets,
+            free_packets=free_packets,
         )
 
     def _deadlock(self, simulator: genie_core.Simulator) -> str:

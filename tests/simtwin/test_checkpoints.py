@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from common.episode_cases import draw_job
-from common.skip_cases import SkipCase, first_difference, play
+from common.skip_cases import FREE_PACKETS, SkipCase, first_difference, play
 from twin_fabrics import GBPS, MIB
 
 from genie.config.units import Duration, Rate
@@ -24,7 +24,7 @@ LINK = Link(Rate(100 * GBPS), Duration(500_000))
 )
 def test_plays_go_on_from_checkpoints(kind: str, size_factor: int, seed: int) -> None:
     case = draw_job(seed, size_factor, kind=kind)
-    skipped = play(case, skips=True, checkpoint_packets=512)
+    skipped = play(case, skips=True, checkpoint_packets=512, free_packets=FREE_PACKETS)
     assert skipped.unusable == ""
     assert skipped.resumed > 10
     replay = f"benchmarks/native/skip_bits.py --{kind} --first {seed} --cases 1 --size-factor {size_factor}"
@@ -34,7 +34,7 @@ def test_plays_go_on_from_checkpoints(kind: str, size_factor: int, seed: int) ->
 
 def test_a_play_goes_on_from_parts_that_have_become_one() -> None:
     case = draw_job(31000, 24, kind="stages")
-    skipped = play(case, skips=True, checkpoint_packets=512)
+    skipped = play(case, skips=True, checkpoint_packets=512, free_packets=FREE_PACKETS)
     assert skipped.unusable == ""
     assert skipped.joined > 0
     assert not first_difference(play(case, skips=False), skipped)
@@ -100,7 +100,7 @@ def turns(sends: list[tuple[int, int, int]], *, rounds: int) -> Workload:
 def test_parts_that_take_turns_at_a_host_become_one(sends: list[tuple[int, int, int]], packets: int) -> None:
     workload = turns(sends, rounds=40)
     case = SkipCase("turns", Fabric(topology=SingleSwitch(hosts=6), link=LINK), workload, Lowering(), 1, ())
-    skipped = play(case, skips=True, checkpoint_packets=packets)
+    skipped = play(case, skips=True, checkpoint_packets=packets, free_packets=FREE_PACKETS)
     assert skipped.unusable == ""
     assert skipped.joined > 0
     assert not first_difference(play(case, skips=False), skipped)
@@ -108,7 +108,9 @@ def test_parts_that_take_turns_at_a_host_become_one(sends: list[tuple[int, int, 
 
 def test_a_play_that_goes_on_plays_less() -> None:
     case = draw_job(31000, 24, kind="stages")
-    whole, resumed = (play(case, skips=True, checkpoint_packets=packets) for packets in (1 << 40, 512))
+    whole, resumed = (
+        play(case, skips=True, checkpoint_packets=packets, free_packets=FREE_PACKETS) for packets in (1 << 40, 512)
+    )
     assert whole.unusable == resumed.unusable == ""
     assert whole.resumed == 0
     assert whole.episodes == resumed.episodes > 0

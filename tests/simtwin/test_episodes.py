@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from common.episode_cases import draw_job
-from common.skip_cases import Played, SkipCase, first_difference, play
+from common.skip_cases import FREE_PACKETS, Played, SkipCase, first_difference, play
 from twin_fabrics import GBPS, MIB, twin_of
 
 from genie.collectives.nccl.shape import NcclShape
@@ -80,7 +80,7 @@ def compare(case: SkipCase) -> tuple[int, int, str]:
 
 def check_drawn_job(seed: int, size_factor: int = 1, kind: str = "job", checkpoint_packets: int = 1 << 20) -> Played:
     case = draw_job(seed, size_factor, kind)
-    skipped = play(case, skips=True, checkpoint_packets=checkpoint_packets)
+    skipped = play(case, skips=True, checkpoint_packets=checkpoint_packets, free_packets=FREE_PACKETS)
     difference = first_difference(play(case, skips=False), skipped)
     option = {"job": "--jobs", "pipeline": "--pipelines"}.get(kind, f"--{kind}")
     replay = f"skip_bits.py {option} --first {seed} --cases 1 --size-factor {size_factor}"

@@ -11,8 +11,7 @@ namespace {
 
 constexpr std::size_t kCheckpointsMost = 3;  // of a play
 constexpr std::uint64_t kLeastShare = 4;     // of the packets between two: before the first
-// Data packets that may be played in vain: so many in any job, and one of so many that a job has.
-constexpr std::uint64_t kFreeInVain = 1 << 12, kMostInVain = 4;
+constexpr std::uint64_t kMostInVain = 4;     // one of so many packets of a job may be played in vain
 
 }  // namespace
 
@@ -41,8 +40,8 @@ void Episodes::set_played(Component& component, std::uint64_t packets) {
 // Plays that replace nothing, because something has joined them, cost too much of the job.
 bool Episodes::is_too_costly() {
   const std::uint64_t useful = standing_packets_ + report_.packets;
-  if (report_.played <= kFreeInVain + useful) return false;
-  if (most_in_vain_ == 0) most_in_vain_ = std::max(kFreeInVain, planned_.count() / kMostInVain);
+  if (report_.played <= free_packets_ + useful) return false;
+  if (most_in_vain_ == 0) most_in_vain_ = std::max(free_packets_, planned_.count() / kMostInVain);
   return report_.played - useful > most_in_vain_;
 }
 

@@ -26,7 +26,7 @@ std::int32_t row_of(const Operation& operation) { return static_cast<std::int32_
 Episodes::Episodes(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
                    std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
                    const roce::SpreadConfig& spread, std::uint64_t memory_bytes,
-                   std::uint64_t checkpoint_packets)
+                   std::uint64_t checkpoint_packets, std::uint64_t free_packets)
     : network_(&network),
       shared_(&shared),
       plans_(std::move(plans)),
@@ -35,7 +35,8 @@ Episodes::Episodes(const Network& network, const roce::QueuePairConfig& config, 
       places_(network, shared, plans_, host_of_rank_),
       planned_(shared, plans_, config.mtu_bytes),
       memory_max_bytes_(memory_bytes),
-      checkpoint_packets_(checkpoint_packets) {
+      checkpoint_packets_(checkpoint_packets),
+      free_packets_(free_packets) {
   assert(checkpoint_packets > 0);
   rank_of_host_.assign(index(network.hosts), -1);
   for (std::size_t rank = 0; rank < host_of_rank_.size(); ++rank)

@@ -41,14 +41,16 @@ class Episodes final : public Simulator::Listener {
 
   static constexpr std::uint64_t kMemoryBytes = std::uint64_t{1} << 30;
   static constexpr std::uint64_t kCheckpointPackets = 1 << 20;
+  static constexpr std::uint64_t kFreePackets = 1 << 12;
 
   // `memory_bytes`: for episodes that are known; beyond it, those that nothing uses are forgotten.
   // Checkpoints take up what these leave. `checkpoint_packets`: data packets that a play goes on for
-  // at a time, and at the least between two; 1 or more.
+  // at a time, and at the least between two; 1 or more. `free_packets`: data packets that may be played in
+  // vain in any job, before a share of the job's counts.
   Episodes(const Network& network, const roce::QueuePairConfig& config, const SharedPlan& shared,
            std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank,
            const roce::SpreadConfig& spread = {}, std::uint64_t memory_bytes = kMemoryBytes,
-           std::uint64_t checkpoint_packets = kCheckpointPackets);
+           std::uint64_t checkpoint_packets = kCheckpointPackets, std::uint64_t free_packets = kFreePackets);
   Episodes(const Episodes&) = delete;
   Episodes& operator=(const Episodes&) = delete;
 
@@ -319,7 +321,7 @@ class Episodes final : public Simulator::Listener {
   PlannedPackets planned_;
   std::map<std::vector<std::int64_t>, Episode> known_;
   std::uint64_t memory_max_bytes_, memory_bytes_ = 0;  // of these
-  std::uint64_t checkpoint_packets_;
+  std::uint64_t checkpoint_packets_, free_packets_;
 
   // Of one simulator.
   Simulator* simulator_ = nullptr;
