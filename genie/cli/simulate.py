@@ -195,7 +195,7 @@ def simulate(
             raise UsageError("--iterations: a followed run has its own number of iterations; leave one of the two out")
         if follow is not None and out.resolve() in (follow.resolve(), *follow.resolve().parents):
             raise UsageError(f"-o {out}: holds the run to follow, which would be replaced; choose another -o")
-        memory_bytes, error = _memory_of(skip_memory or SKIP_MEMORY), _error_of(skip_error)
+        memory_bytes, error = _memory_of(SKIP_MEMORY if skip_memory is None else skip_memory), _error_of(skip_error)
         if skip_memory is not None and not level.skips:
             raise UsageError(f"--skip-memory: level {level.name} skips nothing; give --level packet+skip")
         if error and not level.skips:

@@ -142,6 +142,6 @@ def estimates_of(twin: Run) -> list[str]:
         level = twin.info.get("level")
         return [f"twin: level {level} simulates no packets, and its error has no bound; {advice}"]
     if bound > 0:
-        moved = f"ends of the messages that it moved are within {bound:.2%} of those of packets"
+        moved = f"ends of the messages that it moved are estimated to be within {bound:.2%} of those of packets"
         return [f"twin: with --skip-error, {moved}, and messages that begin later have no bound; {advice}"]
     return []

@@ -139,8 +139,8 @@ class IterationSkips:
         return not is_stopped and bool(self.episodes.begins_again(self._simulator))
 
     @property
-    def gains_by_episodes(self) -> bool:
-        """Whether another iteration may gain by episodes: their plays have cost fewer packets than they replaced."""
+    def may_gain_by_episodes(self) -> bool:
+        """Whether another iteration may gain by episodes: in this one their plays have not cost too many packets."""
         if self.episodes is None or self.episodes.report["is_too_costly"]:
             return False
         report = self.episodes.report
@@ -150,16 +150,17 @@ class IterationSkips:
     def reasons(self) -> list[str]:
         """The reasons why nothing was skipped, or nothing in one of the ways, one line each."""
         estimates = 0 if self.estimator is None else self.estimator.skips
-        apart = 0 if self.episodes is None else self.episodes.report["packets"] - self.episodes.report["played"]
-        skips = self.recurrence.report["jumps"] + max(apart, 0) + estimates
+        played = 0 if self.episodes is None else self.episodes.report["played"]
+        gained = 0 if self.episodes is None else self.episodes.report["packets"] - played
+        skips = self.recurrence.report["jumps"] + max(gained, 0) + estimates
         found = [self.recurrence.unfoldable or ("" if skips else NO_RECURRENCE)]
         if self.estimator is not None:
             found += ["" if estimates else f"{NO_ESTIMATE}: {self.estimator.reason}"]
         why = self._no_episodes if self.episodes is None else self.episodes.unusable
         if why:
             found += [f"no episodes: {why}"]
-        elif apart < 0:
-            found += ["episodes: their plays have cost as many packets as they replaced"]
+        elif played and gained <= 0:
+            found += ["episodes: their plays have cost at least as many packets as they replaced"]
         return list(filter(None, found))
 
 

@@ -243,7 +243,7 @@ class Twin:
                     break
             if skipping is not None:
                 skipped = (skipped or Skipped()).plus(skipping, iteration)
-                if not no_episodes and not skipping.gains_by_episodes:
+                if not no_episodes and not skipping.may_gain_by_episodes:
                     no_episodes = f"they gained nothing in iteration {iteration}"
             counters["wall_s"] += time.perf_counter() - began
             if stopped is None and not simulator.done:

@@ -51,7 +51,7 @@ class Watch:
 
     @property
     def no_episodes(self) -> str:
-        """The reason why nothing may be played apart: something is to be seen before the end; "" where it may."""
+        """The reason why nothing may be played apart; "" where it may."""
         if self.skip_error:
             return "an estimate needs all packets in one simulator"
         if self.series is not None or self.stop_after_ps is not None:

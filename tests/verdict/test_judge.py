@@ -242,7 +242,7 @@ def test_a_twin_that_did_not_follow_will_do() -> None:
         ({}, None),  # of before bounds were recorded
         (
             {"level": "packet+skip", "error_bound": 0.05},
-            "messages that it moved are within 5.00% of those of packets, and messages that begin later have no bound",
+            "moved are estimated to be within 5.00% of those of packets, and messages that begin later have no bound",
         ),
         ({"level": "flow", "error_bound": None}, "level flow simulates no packets, and its error has no bound"),
     ],
