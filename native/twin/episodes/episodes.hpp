@@ -352,7 +352,7 @@ class Episodes final : public Simulator::Listener {
   std::vector<std::int64_t> bytes_left_;  // by rank; 0 for those that are not of the component
   Walker::Following following_;           // of the rank at hand
   std::uint64_t standing_packets_ = 0;    // that were played for forecasts of components
-  std::uint64_t most_in_vain_ = 0;        // data packets that may be played apart; 0: not yet known
+  std::uint64_t most_in_vain_ = 0;        // data packets that may be played in vain; 0: not yet known
   std::uint64_t latest_sequence_ = 0, latest_number_ = 0;
   FlatMap<std::uint32_t> tag_of_;  // (group, tag) of a collective in progress -> its act's tag
   std::uint32_t latest_tag_ = 0;
