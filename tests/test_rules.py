@@ -73,6 +73,7 @@ HEAVY = {"polars", "typer", "rich", "perfetto", "pyarrow", "scipy"}
 
 # Native room -> the rooms whose headers it may include.
 PURE = {"core": set(), "congestion": {"core"}, "walker": {"core"}, "roce": {"core", "congestion"}}
+UNDER_MEMO = {f"twin/{room}" for room in ("kernel", "fabric", "network", "host", "packet_level", "skip")}
 TWIN = {
     "twin/kernel": {"core"},
     "twin/fabric": {"core", "roce", "walker"},
@@ -82,10 +83,9 @@ TWIN = {
     "twin/host": {*PURE, "twin/kernel", "twin/fabric", "twin/port", "twin/network"},
     "twin/packet_level": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/host"},
     "twin/skip": {*PURE, "twin/kernel", "twin/fabric", "twin/network", "twin/host", "twin/packet_level"},
-    "twin/episodes": {
-        *PURE,
-        *(f"twin/{room}" for room in ("kernel", "fabric", "network", "host", "packet_level", "skip")),
-    },
+    "twin/memo": {*PURE, *UNDER_MEMO},
+    "twin/components": {*PURE, *UNDER_MEMO, "twin/memo"},
+    "twin/episodes": {*PURE, *UNDER_MEMO, "twin/memo", "twin/components"},
     "twin/estimate": {*PURE, "twin/packet_level"},
 }
 NATIVE: dict[str, set[str]] = {

@@ -260,15 +260,15 @@ void register_twin(nb::module_& m) {
       .def_prop_ro("unusable", &Episodes::unusable,
                    "The reason why nothing is played apart; an empty text where something is.")
       .def_prop_ro("report", [](const Episodes& episodes) {
-        const Episodes::Report& report = episodes.report();
+        const Episodes::Report report = episodes.report();
         nb::dict out;
         out["distinct"] = report.distinct;
-        out["replayed"] = report.replayed;
-        out["packets"] = report.packets;
-        out["played"] = report.played;
-        out["continued"] = report.continued;
-        out["resumed"] = report.resumed;
-        out["joined"] = report.joined;
+        out["replayed"] = report.plays.replayed;
+        out["packets"] = report.plays.replaced;
+        out["played"] = report.plays.played;
+        out["continued"] = report.plays.continued;
+        out["resumed"] = report.plays.resumed;
+        out["joined"] = report.plays.joined;
         out["beginnings"] = report.beginnings;
         out["is_too_costly"] = report.is_too_costly;
         out["reasons"] = report.reasons;

@@ -183,7 +183,7 @@ class World {
     if (each.is_episode) simulator_->hosts().ranks().watch({});
     if (from != nullptr) simulator_->share_config(from->hosts.queue_pairs.config);
     simulator_->connect();
-    if (each.is_episode) simulator_->links().keep_services();
+    if (each.is_episode) simulator_->links().inputs().keep_services();
     if (state == State::kRestored) simulator_->restore(*from);
     if (state == State::kTaken) simulator_->take_over(*from, same_numbers(*from), true);
     if (state != State::kRestored) simulator_->begin(from != nullptr ? from->now : 0);

@@ -10,6 +10,7 @@
 
 #include "core/fold.hpp"
 #include "core/time.hpp"
+#include "twin/kernel/renumbering.hpp"
 #include "twin/kernel/scope.hpp"
 #include "twin/port/packet.hpp"
 
@@ -181,6 +182,72 @@ class alignas(64) InputOrder {
   TimePs latest_ = kLongAgo;  // service
   std::vector<std::uint32_t> in_scope_;
   std::uint64_t drawn_ = 0;  // meetings that a draw has put in order
+};
+
+// The inputs of all switches, each by the process that plays it alone.
+class SwitchInputs {
+ public:
+  // Before the links are added: of so many processes.
+  void clear(std::size_t processes, std::uint32_t links) {
+    inputs_.assign(processes, {});
+    places_.assign(links, {});
+  }
+  void add(std::uint32_t process, std::uint32_t link) {
+    places_[link] = {process, static_cast<std::uint32_t>(inputs_[process].links.size())};
+    inputs_[process].add(link);
+  }
+  bool is_switch(std::uint32_t process) const { return !inputs_[process].links.empty(); }
+  InputOrder& operator[](std::uint32_t process) { return inputs_[process]; }
+  void set_busy(std::uint32_t link) { inputs_[places_[link].process].set_busy(places_[link].input); }
+
+  // Of a link's input; see InputOrder.
+  void keep_services() {
+    for (InputOrder& own : inputs_) own.keep_services();
+  }
+  const InputOrder::Service& service_of(std::uint32_t link) const {
+    return inputs_[places_[link].process].service_of(places_[link].input);
+  }
+  void set_service(std::uint32_t link, const InputOrder::Service& service) {
+    inputs_[places_[link].process].set_service(places_[link].input, service);
+  }
+  void add_later_service(std::uint32_t link, const InputOrder::Service& service) {
+    inputs_[places_[link].process].add_later_service(places_[link].input, service);
+  }
+  std::uint32_t make_mark(std::uint32_t link) { return inputs_[places_[link].process].make_mark(); }
+  void take_later(TimePs now) {
+    for (InputOrder& own : inputs_) own.take_later(now);
+  }
+  void come_back(const Scope& scope) {
+    for (InputOrder& own : inputs_) own.come_back(scope);
+  }
+  // Takes over the latest services of other switches' inputs, of links that are used and are here too.
+  // is_used(link): by its number there. `is_alone`: no other's are taken over.
+  template <class Function>
+  void take_over(const SwitchInputs& earlier, const Renumbering& to, Function is_used, bool is_alone) {
+    for (const InputOrder& from : earlier.inputs_) {
+      const auto known = std::ranges::find_if(
+          from.links, [&](std::uint32_t link) { return to.links[link] != Renumbering::kNone; });
+      if (known == from.links.end()) continue;
+      const auto link_here = [&](std::uint32_t link) {
+        return is_used(link) ? to.links[link] : Renumbering::kNone;
+      };
+      inputs_[places_[to.links[*known]].process].take_over(from, link_here, is_alone);
+    }
+  }
+
+  void fold(Fold& fold, const Scope& scope) {
+    for (InputOrder& own : inputs_) own.fold(fold, scope);
+  }
+  void fold_services(Fold& fold, const Scope& scope) {
+    for (InputOrder& own : inputs_) own.fold_services(fold, scope);
+  }
+
+ private:
+  struct Place {
+    std::uint32_t process = 0, input = 0;
+  };
+  std::vector<InputOrder> inputs_;  // by process
+  std::vector<Place> places_;       // by link, where its target is a switch
 };
 
 }  // namespace genie::twin

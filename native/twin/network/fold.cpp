@@ -12,12 +12,12 @@ void Links::fold(Fold& fold, const PacketBases& bases, const Scope& scope) {
     buffers_.fold_node(fold, node);
     balancers_[index(node)].fold(fold, *network_);
   }
-  for (InputOrder& inputs : inputs_) inputs.fold(fold, scope);
+  inputs_.fold(fold, scope);
 }
 
 void Links::fold_own(Fold& fold, const PacketBases& bases, const Scope& scope) {
   fold_ports(fold, bases, scope);
-  for (InputOrder& inputs : inputs_) inputs.fold_services(fold, scope);
+  inputs_.fold_services(fold, scope);
 }
 
 void Links::fold_ports(Fold& fold, const PacketBases& bases, const Scope& scope) {

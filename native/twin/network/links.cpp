@@ -82,8 +82,7 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
   std::vector<std::uint32_t> nodes(schedule_->processes());
   for (const std::uint32_t process : process_of_node) ++nodes[process];
   waiting_.assign(schedule_->processes(), {});
-  inputs_.assign(schedule_->processes(), {});
-  input_of_link_.resize(count_);
+  inputs_.clear(schedule_->processes(), count_);
   batches_.resize(schedule_->threads());
   arenas_.resize(schedule_->threads());
   mailboxes_.resize(schedule_->threads());
@@ -95,8 +94,7 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
     if (port.process == port.target_process) port.set(Port::kInside);
     if (targets_[number] >= network_->hosts && nodes[port.target_process] == 1) {
       port.set(Port::kToSwitch);
-      input_of_link_[number] = static_cast<std::uint32_t>(inputs_[port.target_process].links.size());
-      inputs_[port.target_process].add(number);
+      inputs_.add(port.target_process, number);
     }
   }
   for (std::uint32_t number = 0; number < count_; ++number) {

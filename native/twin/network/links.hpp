@@ -62,7 +62,7 @@ class Links {
   TimePs lookahead(std::uint32_t link) const;
   // The schedule has its plan now; by node: its process.
   void attach(const std::vector<std::uint32_t>& process_of_node);
-  bool is_switch(std::uint32_t process) const { return !inputs_[process].links.empty(); }
+  bool is_switch(std::uint32_t process) const { return inputs_.is_switch(process); }
 
   // Routes of paths, by which packets find their way; see PathTable.
   std::uint32_t add_path(const std::vector<std::uint32_t>& path) { return paths_.add(path); }
@@ -175,7 +175,7 @@ class Links {
     std::vector<std::uint64_t> skipped_bytes;
     std::vector<TimePs> arrivals;
     SharedBuffers buffers;
-    std::vector<InputOrder> inputs;
+    SwitchInputs inputs;
 
     bool is_used(std::uint32_t link) const;  // packets have come to it
     // The time of a link's latest service, which is kept; kLongAgo: its target is a host.
@@ -197,24 +197,14 @@ class Links {
   // The same, of one on the same network. Room may be reserved in it.
   void restore(const State& earlier);
 
-  void take_later_services(TimePs now) {
-    for (InputOrder& inputs : inputs_) inputs.take_later(now);
-  }
   // Of the state of others, the services of used links that are here too.
   void take_over_services(const State& earlier, const Renumbering& to, bool is_alone);
 
   // Packets that were played apart have passed a link: how many, and their longest queue.
   void add_played(std::uint32_t link, const LinkCounters& counters);
-  // The latest service of a link's input at its switch; see InputOrder.
-  void keep_services();
-  InputOrder::Service service_of(std::uint32_t link) const;
-  void set_service(std::uint32_t link, const InputOrder::Service& service);
-  void add_later_service(std::uint32_t link, const InputOrder::Service& service);
-  std::uint32_t make_service_mark(std::uint32_t link);
-  // A scope has been ahead of others.
-  void come_back(const Scope& scope) {
-    for (InputOrder& inputs : inputs_) inputs.come_back(scope);
-  }
+  // The inputs of switches that are processes of their own.
+  SwitchInputs& inputs() { return inputs_; }
+  const SwitchInputs& inputs() const { return inputs_; }
   // Turns have mattered where the order of a switch's inputs is not known.
   bool has_doubtful_turn() const;
   // The seed has put packets that came together in order; it has drawn on a link whether to mark.
@@ -298,7 +288,7 @@ class Links {
     port.flying |= static_cast<std::uint8_t>(1u << priority);
     if (!first) return;
     if (port.is(Port::kToSwitch)) {
-      inputs_[port.target_process].set_busy(input_of_link_[number]);
+      inputs_.set_busy(number);
       schedule_->wake(port.target_process, arrival);
     } else if (port.is(Port::kInside)) {
       schedule_->set(number, arrival);
@@ -435,10 +425,9 @@ class Links {
   std::vector<TokenBucket> buckets_;                 // by link
   std::vector<DeficitRoundRobin> round_robins_;      // by link, of the weighted classes
   std::vector<std::vector<std::uint32_t>> waiting_;  // by process: links with packets that wait
-  std::vector<InputOrder> inputs_;                   // by process
-  std::vector<std::uint32_t> input_of_link_;         // among those of its target, a switch
-  std::vector<ArrivalBatch> batches_;                // by thread
-  std::vector<RingArena> arenas_;                    // by thread
+  SwitchInputs inputs_;
+  std::vector<ArrivalBatch> batches_;  // by thread
+  std::vector<RingArena> arenas_;      // by thread
   Mailboxes mailboxes_;
   std::vector<LoadBalancer> balancers_;  // by node
   std::vector<std::int32_t> host_of_connection_;

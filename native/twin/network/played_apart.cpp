@@ -23,26 +23,6 @@ bool Links::has_packets_of(std::uint32_t link, std::uint32_t one, std::uint32_t 
   return false;
 }
 
-void Links::keep_services() {
-  for (InputOrder& inputs : inputs_) inputs.keep_services();
-}
-
-InputOrder::Service Links::service_of(std::uint32_t link) const {
-  return inputs_[ports_[link].target_process].service_of(input_of_link_[link]);
-}
-
-void Links::set_service(std::uint32_t link, const InputOrder::Service& service) {
-  inputs_[ports_[link].target_process].set_service(input_of_link_[link], service);
-}
-
-void Links::add_later_service(std::uint32_t link, const InputOrder::Service& service) {
-  inputs_[ports_[link].target_process].add_later_service(input_of_link_[link], service);
-}
-
-std::uint32_t Links::make_service_mark(std::uint32_t link) {
-  return inputs_[ports_[link].target_process].make_mark();
-}
-
 bool Links::has_doubtful_turn() const {
   return std::ranges::any_of(batches_, [](const ArrivalBatch& batch) { return batch.has_doubtful_turn; });
 }
@@ -86,15 +66,10 @@ bool Links::State::is_used(std::uint32_t link) const {
 }
 
 TimePs Links::State::served_at(std::uint32_t link) const {
-  if (ports[link].is(Port::kToSwitch)) {
-    const InputOrder& own = inputs[ports[link].target_process];
-    const auto input = std::ranges::find(own.links, link) - own.links.begin();
-    return own.service_of(static_cast<std::uint32_t>(input)).time;
-  }
-  return InputOrder::kLongAgo;
+  return ports[link].is(Port::kToSwitch) ? inputs.service_of(link).time : InputOrder::kLongAgo;
 }
 
-// Nothing of them is random, paused or limited by tokens; see Episodes::problem_of.
+// Nothing of them is random, paused or limited by tokens; see EpisodeJob::problem.
 void Links::take_over_ports(const State& earlier, const Renumbering& to,
                             const std::function<Packet(const Packet&)>& renumbered) {
   auto packet = earlier.packets.begin();
@@ -108,8 +83,7 @@ void Links::take_over_ports(const State& earlier, const Renumbering& to,
     own.packets += from.packets;
     own.bytes += from.bytes;
     own.flying |= from.flying;
-    if (from.flying != 0 && own.is(Port::kToSwitch))
-      inputs_[own.target_process].set_busy(input_of_link_[number]);
+    if (from.flying != 0 && own.is(Port::kToSwitch)) inputs_.set_busy(number);
     own.waiting |= from.waiting;
     own.waiting_bytes += from.waiting_bytes;
     own.longest_bytes = std::max(own.longest_bytes, from.longest_bytes);
@@ -152,14 +126,7 @@ void Links::restore(const State& earlier) {
 }
 
 void Links::take_over_services(const State& earlier, const Renumbering& to, bool is_alone) {
-  for (const InputOrder& from : earlier.inputs) {
-    const auto known = std::ranges::find_if(
-        from.links, [&](std::uint32_t link) { return to.links[link] != Renumbering::kNone; });
-    if (known == from.links.end()) continue;
-    inputs_[ports_[to.links[*known]].target_process].take_over(
-        from, [&](std::uint32_t link) { return earlier.is_used(link) ? to.links[link] : Renumbering::kNone; },
-        is_alone);
-  }
+  inputs_.take_over(earlier.inputs, to, [&](std::uint32_t link) { return earlier.is_used(link); }, is_alone);
 }
 
 }  // namespace genie::twin

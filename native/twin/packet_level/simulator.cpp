@@ -34,7 +34,7 @@ Simulator::Simulator(const Network& network, const roce::QueuePairConfig& config
 void Simulator::connect() {
   hosts_.connect();
   plan_sources();
-  if (listener_ != nullptr) links_.keep_services();
+  if (listener_ != nullptr) links_.inputs().keep_services();
   apply_changes(0);
 }
 

@@ -389,7 +389,7 @@ std::vector<GroupsAhead::Back> GroupsAhead::fetch_back(TimePs now, bool all) {
     }
     back.push_back({group.scope, (end - later) / (later - earlier)});
   }
-  for (const InStep& own : all_in_step) simulator_.links().come_back(own.scope);
+  for (const InStep& own : all_in_step) simulator_.links().inputs().come_back(own.scope);
   state_.groups.erase(stay, state_.groups.end());
   if (now >= state_.stands_at) {
     state_.stands_at = now;

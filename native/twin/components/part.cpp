@@ -1,4 +1,5 @@
-// Parts of a component that take turns at hosts and links.
+#include "twin/components/part.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -6,8 +7,6 @@
 #include <utility>
 
 #include "core/index.hpp"
-#include "twin/episodes/episode_parts.hpp"
-#include "twin/episodes/episodes.hpp"
 
 namespace genie::twin {
 namespace {
@@ -28,10 +27,26 @@ Order order_of(const Uses& one, const Uses& other) {
   return last_of_one < last_of_other ? Order::kBefore : Order::kAfter;
 }
 
+// Both ends of a connection are taken from the part that has used them last: it is the same part.
+bool have_equal_ends(const Part& one, const Part& other) {
+  const std::unordered_set<std::uint64_t> others = other.connections();
+  return std::ranges::all_of(one.connections(), [&](std::uint64_t key) {
+    if (!others.contains(key)) return true;
+    const auto rank = static_cast<std::int32_t>(key >> 32),
+               peer = static_cast<std::int32_t>(key & 0xFFFFFFFFu);
+    const auto has = [&](std::int32_t own) {
+      return one.uses_of_ranks.contains(own) && other.uses_of_ranks.contains(own);
+    };
+    const auto order_at = [&](std::int32_t own) {
+      return order_of(one.uses_of_ranks.at(own), other.uses_of_ranks.at(own));
+    };
+    return has(rank) && has(peer) && order_at(rank) == order_at(peer);
+  });
+}
+
 }  // namespace
 
-// By their first starts. Empty: two have a host at the same time, or more than two have one.
-std::vector<Episodes::Part> Episodes::parts_in_order(Part own, std::vector<Part> others) {
+std::vector<Part> parts_in_order(Part own, std::vector<Part> others) {
   others.push_back(std::move(own));
   std::ranges::stable_sort(others, {}, &Part::first);
   std::map<std::int32_t, int> parts_of_rank;
@@ -54,26 +69,7 @@ std::vector<Episodes::Part> Episodes::parts_in_order(Part own, std::vector<Part>
   return others;
 }
 
-// Both ends of a connection are taken from the part that has used them last: it is the same part.
-bool Episodes::have_equal_ends(const Part& one, const Part& other) {
-  const std::unordered_set<std::uint64_t> others = other.connections();
-  return std::ranges::all_of(one.connections(), [&](std::uint64_t key) {
-    if (!others.contains(key)) return true;
-    const auto rank = static_cast<std::int32_t>(key >> 32),
-               peer = static_cast<std::int32_t>(key & 0xFFFFFFFFu);
-    const auto has = [&](std::int32_t own) {
-      return one.uses_of_ranks.contains(own) && other.uses_of_ranks.contains(own);
-    };
-    const auto order_at = [&](std::int32_t own) {
-      return order_of(one.uses_of_ranks.at(own), other.uses_of_ranks.at(own));
-    };
-    return has(rank) && has(peer) && order_at(rank) == order_at(peer);
-  });
-}
-
-// Of each link that both have used one has left it before the other could come. So has one that has used it
-// earlier, too: else both would have been one component by then. At a host both have begun something.
-bool Episodes::take_turns(const Part& one, const Part& other, TimePs zero) const {
+bool take_turns(const EpisodeJob& job, const Part& one, const Part& other, TimePs zero) {
   std::vector<std::uint32_t> shared;
   for (const std::uint32_t link : one.checkpoint.place->part.links) {
     if (one.uses(link) && other.uses(link)) shared.push_back(link);
@@ -93,9 +89,9 @@ bool Episodes::take_turns(const Part& one, const Part& other, TimePs zero) const
     return earlier.has_left(link, next);
   };
   return std::ranges::all_of(shared, [&](std::uint32_t link) {
-    for (const std::int32_t node : {network_->link_source[link], network_->link_target[link]}) {
-      if (node >= network_->hosts) continue;
-      const std::int32_t rank = rank_of_host_[index(node)];
+    for (const std::int32_t node : {job.network->link_source[link], job.network->link_target[link]}) {
+      if (node >= job.network->hosts) continue;
+      const std::int32_t rank = job.rank_of_host[index(node)];
       if (!one.uses_of_ranks.contains(rank) || !other.uses_of_ranks.contains(rank)) return false;
     }
     const auto own = all_of_one.find(link / 2), others = all_of_other.find(link / 2);

@@ -1,4 +1,4 @@
-#include "twin/episodes/episode_play.hpp"
+#include "twin/memo/episode_play.hpp"
 
 #include <algorithm>
 #include <map>
@@ -21,15 +21,15 @@ std::vector<const RankPlan*> plans_of(const EpisodePlan& plan) {
 }
 
 void set_services(Links& links, const InputServices& services) {
-  links.keep_services();
+  links.inputs().keep_services();
   std::uint32_t mark = 0;
   for (std::size_t at = 0; at < services.size(); ++at) {
     const InputService& own = services[at];
     if (at == 0 || own.mark != services[at - 1].mark)
-      mark = own.mark == 0 ? 0 : links.make_service_mark(own.link);
+      mark = own.mark == 0 ? 0 : links.inputs().make_mark(own.link);
     const InputOrder::Service service{own.time, at, mark};
-    if (own.is_later) links.add_later_service(own.link, service);
-    if (!own.is_later) links.set_service(own.link, service);
+    if (own.is_later) links.inputs().add_later_service(own.link, service);
+    if (!own.is_later) links.inputs().set_service(own.link, service);
   }
 }
 
@@ -146,7 +146,7 @@ EpisodePlay::EpisodePlay(const Network& part, std::shared_ptr<const roce::QueueP
   for (const Past& own : services_of)
     simulator_.links().take_over_services(own.from->state.links, own.to, false);
   for (const Past& own : past) simulator_.take_over(own.from->state, own.to, past.size() == 1);
-  if (!past.empty()) simulator_.links().take_later_services(past.front().from->now());
+  if (!past.empty()) simulator_.links().inputs().take_later(past.front().from->now());
   simulator_.begin(past.empty() ? 0 : past.front().from->now());
   before_ = simulator_.data_packets();
 }
@@ -159,7 +159,7 @@ EpisodePlay::EpisodePlay(const Network& part, const EpisodeCheckpoint& from)
       recurrence_(simulator_, true) {
   simulator_.share_config(config_);
   simulator_.connect();
-  simulator_.links().keep_services();
+  simulator_.links().inputs().keep_services();
   simulator_.restore(from.state);
   recurrence_.restore(from.recurrence);
   before_ = simulator_.data_packets();
@@ -225,7 +225,7 @@ Episode EpisodePlay::result(bool is_whole) {
     episode.refusal = "it leaves queue pairs in another state";
   episode.data_packets = simulator_.data_packets();
   if (!episode.refusal.empty()) return episode;
-  links.take_later_services(episode.until);
+  links.inputs().take_later(episode.until);
   std::map<std::uint32_t, std::uint64_t> order_of;
   for (std::size_t rank = 0; rank < plan_->ranks.size(); ++rank) {
     const Walker& walker = simulator_.walkers()[rank];
@@ -256,7 +256,7 @@ Episode EpisodePlay::result(bool is_whole) {
   episode.rooms = rooms_of(part_, simulator_.links());
   for (std::uint32_t link = 0; link < static_cast<std::uint32_t>(part_.links()); ++link) {
     if (part_.link_target[link] < part_.hosts || simulator_.links().totals(link).packets == 0) continue;
-    const InputOrder::Service own = links.service_of(link);
+    const InputOrder::Service own = links.inputs().service_of(link);
     order_of[link] = own.order;
     episode.services.push_back({.link = link, .time = own.time, .mark = own.mark});
   }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "twin/episodes/episode.hpp"
+#include "twin/memo/episode.hpp"
 #include "twin/packet_level/simulator.hpp"
 #include "twin/skip/recurrence.hpp"
 

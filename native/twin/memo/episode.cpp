@@ -1,4 +1,4 @@
-#include "twin/episodes/episode.hpp"
+#include "twin/memo/episode.hpp"
 
 #include <cassert>
 #include <utility>

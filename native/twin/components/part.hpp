@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "core/index.hpp"
-#include "twin/episodes/episodes.hpp"
+#include "twin/components/component.hpp"
+#include "twin/memo/episode_job.hpp"
 
 namespace genie::twin {
 
@@ -25,7 +26,7 @@ inline bool have_ranks_in_common(const UsesOfRanks& one, const UsesOfRanks& othe
   return std::ranges::any_of(one, [&](const auto& entry) { return other.contains(entry.first); });
 }
 
-struct Episodes::Part {
+struct Part {
   Component::Checkpoint checkpoint = {};
   const Component::Source* source = nullptr;  // that it is played alone from; nullptr: it has the checkpoint
   std::vector<Row> rows = {};                 // that have begun
@@ -85,5 +86,11 @@ struct Episodes::Part {
            checkpoint.play->state.links.is_used(part.link(link));
   }
 };
+
+// By their first starts. Empty: two have a host at the same time, or more than two have one.
+std::vector<Part> parts_in_order(Part own, std::vector<Part> others);
+// Of each link that both have used one has left it before the other could come. So has one that has used it
+// earlier, too: else both would have been one component by then. At a host both have begun something.
+bool take_turns(const EpisodeJob& job, const Part& one, const Part& other, TimePs zero);
 
 }  // namespace genie::twin

@@ -1,6 +1,7 @@
-#include "twin/episodes/episode_places.hpp"
+#include "twin/memo/episode_places.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "core/index.hpp"
@@ -21,20 +22,11 @@ std::size_t EpisodePlace::place_of(std::int32_t rank) const {
   return static_cast<std::size_t>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
-EpisodePlaces::EpisodePlaces(const Network& network, const SharedPlan& shared,
-                             std::vector<const RankPlan*> plans, std::vector<std::int32_t> host_of_rank)
-    : network_(&network),
-      shared_(&shared),
-      plans_(std::move(plans)),
-      host_of_rank_(std::move(host_of_rank)),
-      of_group_(shared.group_start.size()) {}
-
 const EpisodePlace& EpisodePlaces::of_group(std::int32_t group, Simulator& simulator) {
   std::uint32_t& known = of_group_[index(group)];
   if (known > 0) return places_[known - 1];
-  const auto first = shared_->group_members.begin() + shared_->group_start[index(group)],
-             end = shared_->group_members.begin() + shared_->group_start[index(group) + 1];
-  const std::vector<std::int32_t> members(first, end);
+  const std::span<const std::int32_t> own = job_->members_of(group);
+  const std::vector<std::int32_t> members(own.begin(), own.end());
   const EpisodePlace& place = add(members, pairs_of(members, group), simulator);
   known = place.number + 1;
   return place;
@@ -68,7 +60,7 @@ const EpisodePlace& EpisodePlaces::of_all(std::vector<std::uint32_t> numbers) {
 }
 
 std::int32_t EpisodePlaces::host_of(const EpisodePlace& place, std::int32_t rank) const {
-  return place.part.node(host_of_rank_[index(rank)]);
+  return place.part.node(job_->host_of_rank[index(rank)]);
 }
 
 // Ranks that exchange messages in collectives of the group, the lower first.
@@ -76,11 +68,11 @@ EpisodePlaces::Pairs EpisodePlaces::pairs_of(const std::vector<std::int32_t>& me
                                              std::int32_t group) const {
   Pairs pairs;
   for (const std::int32_t rank : members) {
-    const RankPlan& plan = *plans_[index(rank)];
+    const RankPlan& plan = *job_->plans[index(rank)];
     for (std::size_t at = 0; at < plan.bindings.size(); ++at) {
       const Binding& own = plan.bindings[at];
       if (!plan.table->of_collective[at] || own.group != group || own.template_id < 0) continue;
-      const StepTemplate& steps = shared_->templates[index(own.template_id)];
+      const StepTemplate& steps = job_->shared->templates[index(own.template_id)];
       for (const auto* peers : {&steps.send_peers, &steps.receive_peers}) {
         for (const std::int32_t value : *peers) {
           const std::int32_t peer = members[index(steps.position_of_peer(value, own.position))];
@@ -101,8 +93,8 @@ const EpisodePlace& EpisodePlaces::add(std::vector<std::int32_t> ranks, const Pa
   std::vector<Pinned> paths;
   for (const auto& [low, high] : pairs) {
     for (const auto& [from, to] : {std::pair(low, high), std::pair(high, low)}) {
-      paths.push_back({.from = host_of_rank_[index(from)],
-                       .to = host_of_rank_[index(to)],
+      paths.push_back({.from = job_->host_of_rank[index(from)],
+                       .to = job_->host_of_rank[index(to)],
                        .links = links.path_from(queue_pairs[queue_pairs.first(from, to)].route),
                        .port = -1});
     }
@@ -124,11 +116,11 @@ const EpisodePlace& EpisodePlaces::add(std::vector<std::int32_t> ranks, std::vec
   for (const Pinned& path : part.paths) {
     for (const std::uint32_t link : path.links) {
       place.cables.push_back(link / 2);
-      if (network_->link_source[link] >= network_->hosts)
-        part.switches.push_back(network_->link_source[link]);
+      if (job_->network->link_source[link] >= job_->network->hosts)
+        part.switches.push_back(job_->network->link_source[link]);
     }
   }
-  for (const std::int32_t rank : place.ranks) part.hosts.push_back(host_of_rank_[index(rank)]);
+  for (const std::int32_t rank : place.ranks) part.hosts.push_back(job_->host_of_rank[index(rank)]);
   sort_unique(part.hosts);
   sort_unique(part.switches);
   sort_unique(place.cables);
@@ -136,14 +128,15 @@ const EpisodePlace& EpisodePlaces::add(std::vector<std::int32_t> ranks, std::vec
     part.links.insert(part.links.end(), {2 * cable, 2 * cable + 1});
   place.cables_of.resize(place.ranks.size());
   std::map<std::int32_t, std::size_t> at_host;
-  for (std::size_t at = 0; at < place.ranks.size(); ++at) at_host[host_of_rank_[index(place.ranks[at])]] = at;
+  for (std::size_t at = 0; at < place.ranks.size(); ++at)
+    at_host[job_->host_of_rank[index(place.ranks[at])]] = at;
   for (const Pinned& path : part.paths) {
     for (const std::int32_t host : {path.from, path.to}) {
       for (const std::uint32_t link : path.links) place.cables_of[at_host[host]].push_back(link / 2);
     }
   }
   for (std::vector<std::uint32_t>& cables : place.cables_of) sort_unique(cables);
-  Network own = twin::network_of(part, *network_);
+  Network own = twin::network_of(part, *job_->network);
   std::vector<std::int64_t> words = describe(own);
   for (const std::int32_t rank : place.ranks) words.push_back(host_of(place, rank));
   memory_bytes_ += words.size() * sizeof(words.front());

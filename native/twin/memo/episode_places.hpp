@@ -8,6 +8,7 @@
 
 #include "core/flat_map.hpp"
 #include "twin/fabric/network_part.hpp"
+#include "twin/memo/episode_job.hpp"
 #include "twin/packet_level/simulator.hpp"
 
 namespace genie::twin {
@@ -25,8 +26,7 @@ struct EpisodePlace {
 
 class EpisodePlaces {
  public:
-  EpisodePlaces(const Network& network, const SharedPlan& shared, std::vector<const RankPlan*> plans,
-                std::vector<std::int32_t> host_of_rank);
+  explicit EpisodePlaces(const EpisodeJob& job) : job_(&job), of_group_(job.shared->group_start.size()) {}
 
   // All links that collectives of a group may use; of messages between two ranks; of several places.
   const EpisodePlace& of_group(std::int32_t group, Simulator& simulator);
@@ -45,10 +45,7 @@ class EpisodePlaces {
   const EpisodePlace& add(std::vector<std::int32_t> ranks, const Pairs& pairs, Simulator& simulator);
   const EpisodePlace& add(std::vector<std::int32_t> ranks, std::vector<Pinned> paths);
 
-  const Network* network_;
-  const SharedPlan* shared_;
-  std::vector<const RankPlan*> plans_;
-  std::vector<std::int32_t> host_of_rank_;
+  const EpisodeJob* job_;
   std::deque<EpisodePlace> places_;
   std::vector<std::uint32_t> of_group_;  // number + 1; 0: not yet known
   FlatMap<std::uint32_t> of_pair_;

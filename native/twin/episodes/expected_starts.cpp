@@ -1,15 +1,12 @@
-// Starts that a component expects: of a collective that waits for one in progress, or for its slot, at the
-// end of that one. That one may be another component's. Episodes have these starts too, so that fewer are
-// played. A start that does not come is noticed.
+#include "twin/episodes/expected_starts.hpp"
+
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "core/index.hpp"
 #include "core/mix.hpp"
-#include "twin/episodes/episodes.hpp"
 
 namespace genie::twin {
 namespace {
@@ -19,26 +16,23 @@ constexpr std::int64_t kExpectedMost = 3;
 
 }  // namespace
 
-// Adds the collectives that ranks are expected to begin. All members that may send then must have their
-// cables. One that no member has begun is added if the component has all of its cables, or if all members
-// begin it. Other components may become part of this one.
-void Episodes::expect_starts(Component& component, TimePs now) {
+void ExpectedStarts::add_to(Component& component, TimePs now) {
   while (true) {
     const std::vector<Chain> chains = possible_chains(component, now);
     const std::set<Component*> in_the_way = others_in_the_way(component, chains, now);
     if (in_the_way.empty()) {
-      for (const Chain& chain : chains) add_expected(component, chain);
+      for (const Chain& chain : chains) add(component, chain);
       return;
     }
-    for (const std::unique_ptr<Component>& other : components_) {
-      if (in_the_way.contains(other.get())) absorb(component, *other);
+    for (const std::unique_ptr<Component>& other : components_->all()) {
+      if (in_the_way.contains(other.get())) components_->absorb(component, *other);
     }
-    take_back(component);
-    withdraw(component);
+    components_->take_back(component);
+    components_->withdraw(component);
   }
 }
 
-std::vector<Episodes::Chain> Episodes::possible_chains(const Component& component, TimePs now) {
+std::vector<ExpectedStarts::Chain> ExpectedStarts::possible_chains(const Component& component, TimePs now) {
   std::vector<Chain> chains = chains_of(component);
   std::ranges::move(chains_from_others(component, now), std::back_inserter(chains));
   std::map<std::uint64_t, Candidate> candidates;
@@ -66,44 +60,44 @@ std::vector<Episodes::Chain> Episodes::possible_chains(const Component& componen
 
 // A rank that begins at the end of another component's collective uses cables that the other component still
 // has. Its last packets are hardly over by then, so that both come together anyway.
-std::set<Episodes::Component*> Episodes::others_in_the_way(const Component& component,
-                                                           const std::vector<Chain>& chains, TimePs now) {
+std::set<Component*> ExpectedStarts::others_in_the_way(const Component& component,
+                                                       const std::vector<Chain>& chains, TimePs now) {
   std::set<Component*> others;
   for (const Chain& chain : chains) {
     for (std::size_t at = 0; at < chain.keys.size() && chain.other != nullptr; ++at) {
       const EpisodePlace& place = place_of(chain, at);
-      const bool are_free =
-          std::ranges::all_of(place.cables_of[place.place_of(chain.rank)],
-                              [&](std::uint32_t cable) { return is_free_for(component, cable, now); });
+      const bool are_free = std::ranges::all_of(
+          place.cables_of[place.place_of(chain.rank)],
+          [&](std::uint32_t cable) { return claims_->is_free_for(component, cable, now); });
       if (!are_free) others.insert(chain.other);
     }
   }
   return others;
 }
 
-bool Episodes::may_begin(const Component& component, const Chain& chain, std::size_t at,
-                         const Candidate& candidate, TimePs now) {
+bool ExpectedStarts::may_begin(const Component& component, const Chain& chain, std::size_t at,
+                               const Candidate& candidate, TimePs now) {
   const EpisodePlace& place = place_of(chain, at);
   const bool needs_all = candidate.act == nullptr && !candidate.has_cables;
   if (!candidate.are_free || (needs_all && candidate.members < place.ranks.size())) return false;
   return std::ranges::all_of(place.cables_of[place.place_of(chain.rank)], [&](std::uint32_t cable) {
-    return is_free_for(component, cable, now) || (chain.other != nullptr && is_owned(*chain.other, cable));
+    return claims_->is_free_for(component, cable, now) ||
+           (chain.other != nullptr && claims_->is_owned(*chain.other, cable));
   });
 }
 
-const EpisodePlace& Episodes::place_of(const Chain& chain, std::size_t at) {
-  return places_.of_group(plans_[index(chain.rank)]->bound(chain.nodes[at]).group, *simulator_);
+const EpisodePlace& ExpectedStarts::place_of(const Chain& chain, std::size_t at) {
+  return places_->of_group(job_->plans[index(chain.rank)]->bound(chain.nodes[at]).group, *simulator_);
 }
 
 // Collectives that begin when those in progress end, by their ranks. The bytes that a rank may begin are
 // bounded by those that it has begun, so that little is played in vain.
-std::vector<Episodes::Chain> Episodes::chains_of(const Component& component) {
-  bytes_left_.resize(plans_.size());
+std::vector<ExpectedStarts::Chain> ExpectedStarts::chains_of(const Component& component) {
   for (const std::unique_ptr<Act>& act : component.acts) {
     for (std::size_t at = 0; at < act->members.size() && !act->is_message(); ++at) {
       const std::int32_t rank = act->place->ranks[at], node = act->members[at].node;
       if (node >= 0)
-        bytes_left_[index(rank)] += kExpectedMost * plans_[index(rank)]->table->size_bytes[index(node)];
+        bytes_left_[index(rank)] += kExpectedMost * job_->plans[index(rank)]->table->size_bytes[index(node)];
     }
   }
   std::vector<Chain> chains;
@@ -122,9 +116,10 @@ std::vector<Episodes::Chain> Episodes::chains_of(const Component& component) {
   return chains;
 }
 
-Episodes::Chain Episodes::chain_from(std::int32_t rank, const Act::Member& own, std::int64_t& bytes_left) {
+ExpectedStarts::Chain ExpectedStarts::chain_from(std::int32_t rank, const Act::Member& own,
+                                                 std::int64_t& bytes_left) {
   const Walker& walker = simulator_->hosts().ranks().walker(rank);
-  const RankPlan& plan = *plans_[index(rank)];
+  const RankPlan& plan = *job_->plans[index(rank)];
   Chain chain{.rank = rank, .from = &own, .nodes = {}, .keys = {}};
   following_.follow(walker);
   for (std::int32_t node = following_.next(own.node); node >= 0; node = following_.next(node)) {
@@ -140,7 +135,8 @@ Episodes::Chain Episodes::chain_from(std::int32_t rank, const Act::Member& own, 
 
 // To the component's collectives that lack members, from those of other components that their ranks are in.
 // Their ends are known.
-std::vector<Episodes::Chain> Episodes::chains_from_others(const Component& component, TimePs now) {
+std::vector<ExpectedStarts::Chain> ExpectedStarts::chains_from_others(const Component& component,
+                                                                      TimePs now) {
   std::set<std::int32_t> missing;
   for (const std::unique_ptr<Act>& act : component.acts) {
     for (std::size_t at = 0; at < act->members.size() && !act->has_begun(); ++at) {
@@ -149,7 +145,7 @@ std::vector<Episodes::Chain> Episodes::chains_from_others(const Component& compo
   }
   std::vector<Chain> chains;
   for (const std::int32_t rank : missing) {
-    for (const InProgress& own : in_progress_[index(rank)]) {
+    for (const Components::InProgress& own : components_->in_progress(rank)) {
       const Component& other = *own.act->component;
       const TimePs end = own.act->members[own.member].end;
       const bool is_known = other.episode != nullptr && !other.is_changed && end > now && end != kNever;
@@ -162,28 +158,29 @@ std::vector<Episodes::Chain> Episodes::chains_from_others(const Component& compo
 }
 
 // From another component's member to the last collective of the component that it leads to.
-Episodes::Chain Episodes::chain_to(const Component& component, const Act& act, std::size_t member) {
+ExpectedStarts::Chain ExpectedStarts::chain_to(const Component& component, const Act& act,
+                                               std::size_t member) {
   const Act::Member& own = act.members[member];
   const std::int32_t rank = act.place->ranks[member];
-  std::int64_t bytes_left = kExpectedMost * plans_[index(rank)]->table->size_bytes[index(own.node)];
+  std::int64_t bytes_left = kExpectedMost * job_->plans[index(rank)]->table->size_bytes[index(own.node)];
   Chain chain = chain_from(rank, own, bytes_left);
   chain.other = act.component;
   const auto last = std::find_if(chain.keys.rbegin(), chain.keys.rend(), [&](std::uint64_t key) {
-    Act* const* const known = act_of_.find(key);
-    return known != nullptr && (*known)->component == &component;
+    const Act* const known = components_->find(key);
+    return known != nullptr && known->component == &component;
   });
   chain.keys.erase(last.base(), chain.keys.end());
   return chain;
 }
 
-Episodes::Candidate Episodes::candidate_of(const Component& component, const Chain& chain, std::size_t at,
-                                           TimePs now) {
+ExpectedStarts::Candidate ExpectedStarts::candidate_of(const Component& component, const Chain& chain,
+                                                       std::size_t at, TimePs now) {
   const EpisodePlace& place = place_of(chain, at);
-  const auto is_own = [&](std::uint32_t cable) { return is_owned(component, cable); };
-  const auto is_free = [&](std::uint32_t cable) { return is_free_for(component, cable, now); };
+  const auto is_own = [&](std::uint32_t cable) { return claims_->is_owned(component, cable); };
+  const auto is_free = [&](std::uint32_t cable) { return claims_->is_free_for(component, cable, now); };
   Candidate candidate;
-  if (Act* const* const known = act_of_.find(chain.keys[at])) {
-    candidate.act = *known;
+  if (const Act* const known = components_->find(chain.keys[at])) {
+    candidate.act = known;
     candidate.are_free = candidate.act->component == &component;
     for (std::size_t member = 0; member < place.ranks.size() && candidate.are_free; ++member) {
       if (candidate.act->members[member].node >= 0)
@@ -196,23 +193,14 @@ Episodes::Candidate Episodes::candidate_of(const Component& component, const Cha
   return candidate;
 }
 
-bool Episodes::is_owned(const Component& component, std::uint32_t cable) const {
-  return claims_[cable].is_of(component) && !claims_[cable].is_live;
-}
-
-bool Episodes::is_free_for(const Component& component, std::uint32_t cable, TimePs time) const {
-  const Claim& own = claims_[cable];
-  return is_owned(component, cable) || (!own.is_live && !(own.is_alive() && uses(own, time)));
-}
-
-void Episodes::add_expected(Component& component, const Chain& chain) {
+void ExpectedStarts::add(Component& component, const Chain& chain) {
   const Act::Member* before = chain.from;
   for (std::size_t at = 0; at < chain.keys.size(); ++at) {
     const EpisodePlace& place = place_of(chain, at);
-    Act*& act = act_of_[chain.keys[at]];
+    Act* act = components_->find(chain.keys[at]);
     if (act == nullptr) {
-      const Kind kind = kinds_.of(*plans_[index(chain.rank)], chain.nodes[at]);
-      act = &add_act(component, place, kind, chain.keys[at]);
+      const Kind kind = kinds_->of(*job_->plans[index(chain.rank)], chain.nodes[at]);
+      act = &components_->add_act(component, place, kind, chain.keys[at]);
     }
     Act::Member& next = act->members[place.place_of(chain.rank)];
     if (next.node >= 0) return;  // another collective in progress leads to it, too
@@ -225,7 +213,7 @@ void Episodes::add_expected(Component& component, const Chain& chain) {
       next.follows = before;
     }
     before = &next;
-    next.sequence = ++latest_sequence_;
+    next.sequence = components_->make_sequence();
     ++act->expected;
     claim(component, place, place.place_of(chain.rank));
     // Members that wait may send then, so that their cables are in use again.
@@ -236,20 +224,17 @@ void Episodes::add_expected(Component& component, const Chain& chain) {
 }
 
 // The component keeps the cables of a member, and this part of the network, until it is over.
-void Episodes::claim(Component& component, const EpisodePlace& place, std::size_t member) {
+void ExpectedStarts::claim(Component& component, const EpisodePlace& place, std::size_t member) {
   bool is_new = false;
   for (const std::uint32_t cable : place.cables_of[member]) {
-    if (claims_[cable].is_of(component)) continue;
-    enter(component, cable, claims_[cable]);
-    claims_[cable].take(component);
+    if ((*claims_)[cable].is_of(component)) continue;
+    claims_->take(component, cable);
     is_new = true;
   }
   if (is_new) component.claimed_places.push_back(place.number);
 }
 
-// A rank looks at each of these starts, so that one which does not come is noticed. Returns the time after
-// the last.
-TimePs Episodes::wake_at_expected(Component& component, std::uint32_t forecast) {
+TimePs ExpectedStarts::wake_at(Component& component, std::uint32_t forecast) {
   TimePs after = 0;
   for (const std::unique_ptr<Act>& act : component.acts) {
     for (std::size_t at = 0; at < act->members.size() && act->expected > 0; ++at) {
@@ -259,48 +244,28 @@ TimePs Episodes::wake_at_expected(Component& component, std::uint32_t forecast) 
       if (member.start == kNever) continue;
       after = std::max(after, member.start + 1);
       simulator_->hosts().ranks().wake(act->place->ranks[at], member.start);
-      expected_.push({member.start, forecast, act.get(), at});
+      waited_for_.push({member.start, forecast, act.get(), at});
     }
   }
   return after;
 }
 
-// True where an expected member ends about when it begins. A start that does not come would be noticed too
-// late: its rank would have heard of the end.
-bool Episodes::ends_at_once(const Component& component) const {
-  const TimePs least = lead_ps();
+bool ExpectedStarts::ends_at_once(const Component& component, TimePs lead_ps) {
   return std::ranges::any_of(component.acts, [&](const auto& act) {
     return act->expected > 0 && std::ranges::any_of(act->members, [&](const Act::Member& it) {
-             return it.is_expected && it.start != kNever && it.end < it.start + least;
+             return it.is_expected && it.start != kNever && it.end < it.start + lead_ps;
            });
   });
 }
 
-// Components of which a start has not come are forecast anew.
-void Episodes::notice_missing(TimePs time) {
-  for (; !expected_.empty() && expected_.top().time <= time; expected_.pop()) {
-    const Expected& own = expected_.top();
+void ExpectedStarts::notice_missing(TimePs time) {
+  for (; !waited_for_.empty() && waited_for_.top().time <= time; waited_for_.pop()) {
+    const WaitedFor& own = waited_for_.top();
     if (simulator_->hosts().ranks().is_taken_back(own.forecast)) continue;
     if (!own.act->members[own.member].is_expected) continue;
     own.act->component->must_forecast = true;
-    set_changed(*own.act->component);
+    components_->set_changed(*own.act->component);
   }
-}
-
-// False where nothing was expected.
-bool Episodes::withdraw(Component& component) {
-  bool any = false;
-  for (const std::unique_ptr<Act>& act : component.acts) {
-    for (Act::Member& member : act->members) {
-      if (!member.is_expected) continue;
-      member = Act::Member{};
-      any = true;
-    }
-    act->expected = 0;
-    if (act->begun == 0 && !act->is_message()) act_of_.erase(act->key);
-  }
-  std::erase_if(component.acts, [](const auto& act) { return act->begun == 0 && !act->is_message(); });
-  return any;
 }
 
 }  // namespace genie::twin

@@ -1,4 +1,4 @@
-#include "twin/episodes/kinds.hpp"
+#include "twin/memo/kinds.hpp"
 
 #include <algorithm>
 #include <map>
