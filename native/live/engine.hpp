@@ -57,8 +57,8 @@ struct EngineCounters {
 };
 
 enum class RunState : std::uint8_t { kDone, kTimeout, kFailed };
-// Why an engine failed: no progress, a request that the peer refused, a connection that it ended itself, or
-// another reason, which its error names.
+// An engine fails for no progress, for a request that the peer refused, or for a connection that it ended
+// itself. kOther: its error names another reason.
 enum class Failure : std::uint8_t { kNone, kStalled, kRefused, kEnded, kOther };
 
 class Engine final : private NicOwner {

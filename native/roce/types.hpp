@@ -37,7 +37,7 @@ enum class Status : std::uint8_t {
   kFlushed,      // the queue pair was in error already
 };
 
-// Why a send request failed, in words.
+// The reason for which a send request failed, in words.
 constexpr const char* describe(Status status) {
   switch (status) {
     case Status::kOk:

@@ -284,7 +284,7 @@ JUNK = [
 
 
 def read_or_refused(path: Path, kind: str, conf: Path | None = None) -> str:
-    """Why a file was refused; "" where it is a fabric that a file keeps."""
+    """The reason for which a file was refused; "" where it is a fabric that a file keeps."""
     try:
         made = import_fabric(path, kind, ImportOptions(conf=conf))
     except ForeignFileError as refused:

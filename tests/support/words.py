@@ -15,7 +15,7 @@ WORDS_MAX = 25  # of a sentence
 LINE_MAX = 100  # characters of a line of Markdown
 ROW_MAX = 120  # of a table, which cannot wrap
 OPENERS = {"what", "who", "whose", "whom", "whoever", "whatever", "somebody", "someone", "nobody", "anybody"}
-NATIVE_OPENERS = OPENERS | {"which", "whichever", "whether", "how"}
+NATIVE_OPENERS = OPENERS | {"which", "whichever", "whether", "how", "why"}
 CODE = re.compile(r"`[^`]*`|<[^>\s]+>|\[\[?[a-z_. ]+\]\]?|https?://\S+|\([^()]*\)")
 END = re.compile(r"[.!?](?=\s|$)|\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.)\s)")
 ABBREVIATION = re.compile(r"\b(e\.g|i\.e|etc|vs|cf|Fig|Eq|No|Sec|Ch)\.", re.IGNORECASE)

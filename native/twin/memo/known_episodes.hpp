@@ -22,14 +22,14 @@ class KnownEpisodes {
     bool is_new;       // an empty one
   };
   Found find(const Description& description);
-  // What is known of an episode from now on. Others may refer to what was known before.
+  // An episode is known so from now on. Others may refer to what was known before.
   void replace(Episode& known, Episode next);
   bool are_too_large() const { return bytes_ > most_bytes_; }
   void forget_all_but(const std::set<const Episode*>& used);
 
   std::uint64_t memory_bytes() const { return bytes_; }
   std::uint64_t most_bytes() const { return most_bytes_; }
-  // How many there have been.
+  // The number that there have been.
   std::uint64_t distinct() const { return distinct_; }
 
  private:

@@ -45,7 +45,7 @@ def read_early(environment: dict[str, str]) -> dict[str, str]:
 
 
 def refusal(request: dict[str, Any]) -> str:
-    """Why this start cannot be a warm one; "" when it can."""
+    """The reason for which this start cannot be a warm one; "" when it can."""
     if request["argv"][:3] != LINE or len(request["argv"]) < 4:
         return f"a warm start begins with {' '.join(LINE)} MODULE"
     here, there = read_early(dict(os.environ)), read_early(request["env"])
