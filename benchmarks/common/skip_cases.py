@@ -58,6 +58,7 @@ class SkipCase:
     stops_ps: tuple[int, ...]  # times to which a run comes, as sampling does
     beside: str = ""  # GPUs, HPCC or a link change that was drawn apart from the rest
     iterations: int = 1  # several are played as `genie simulate -n` plays them, without stops
+    memory_bytes: int | None = None  # of episodes that are known; None: as `genie simulate`
 
 
 @dataclass(frozen=True)
@@ -198,18 +199,17 @@ def run_to_the_end(
     *,
     skips: bool,
     stops_ps: tuple[int, ...] = (),
-    checkpoint_packets: int = 1 << 20,
-    free_packets: int = 1 << 12,
     recorded: list[int] | None = None,
+    **of_episodes: int,
 ) -> Run:
     """Play a plan, from the beginning again where episodes ask for it; sample at the stops, which allow none.
 
-    `recorded`: ranks whose nodes and messages are recorded; None: all.
+    `recorded`: ranks whose nodes and messages are recorded; None: all. `of_episodes`: options of Twin.episodes.
     """
     keeps_records = None if recorded is None else np.isin(np.arange(len(plan.ranks)), recorded)
     episodes = None
     if skips and not stops_ps:
-        episodes = twin.episodes(plan, checkpoint_packets=checkpoint_packets, free_packets=free_packets)
+        episodes = twin.episodes(plan, **of_episodes)
     ready_s = 0.0
     while True:
         simulator = twin.simulator(plan, keeps_records=keeps_records)
@@ -235,20 +235,15 @@ def twin_of_case(case: SkipCase) -> Twin:
     return Twin(case.fabric, build_network(case.fabric), list(range(case.workload.world_size)), threads=case.threads)
 
 
-def play(case: SkipCase, *, skips: bool, checkpoint_packets: int = 1 << 20, free_packets: int = 1 << 12) -> Played:
-    """Play a case in one of the two ways. `checkpoint_packets`, `free_packets`: see Twin.episodes; one iteration."""
+def play(case: SkipCase, *, skips: bool, **of_episodes: int) -> Played:
+    """Play a case in one of the two ways. `of_episodes`: options of Twin.episodes, for cases with one iteration."""
     twin = twin_of_case(case)
     if case.iterations > 1:
         return _play_iterations(case, twin, skips=skips)
     plan = build_plan(case.workload, lowering=case.lowering)
-    run = run_to_the_end(
-        twin,
-        plan,
-        skips=skips,
-        stops_ps=case.stops_ps,
-        checkpoint_packets=checkpoint_packets,
-        free_packets=free_packets,
-    )
+    if case.memory_bytes is not None:
+        of_episodes["memory_bytes"] = case.memory_bytes
+    run = run_to_the_end(twin, plan, skips=skips, stops_ps=case.stops_ps, **of_episodes)
     simulator, recurrence, episodes = run.simulator, run.recurrence, run.episodes
     bits = dict(_bits(simulator, plan.ranks))
     links = simulator.links()

@@ -47,6 +47,17 @@ std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::Qu
                                      roce::SpreadConfig{queue_pairs, split}, threads, keeps);
 }
 
+// Asks Python whether to stop. A signal whose handler raises comes again once Python has control.
+bool asks(const nb::callable& is_asked) {
+  const nb::gil_scoped_acquire gil;
+  try {
+    return nb::cast<bool>(is_asked());
+  } catch (nb::python_error&) {
+    PyErr_SetInterrupt();
+    return true;
+  }
+}
+
 std::unique_ptr<Episodes> make_episodes(const Network& network, const roce::QueuePairConfig& config,
                                         const Plan& plan, const Column<std::int32_t>& host_of_rank,
                                         std::uint32_t queue_pairs, bool split, std::uint64_t memory_bytes,
@@ -255,6 +266,13 @@ void register_twin(nb::module_& m) {
            "Play apart what a simulator's ranks begin; call it before its start.")
       .def("begins_again", &Episodes::begins_again, "simulator"_a,
            "After a run: whether the job must begin again, in a new simulator.")
+      .def(
+          "stop_when",
+          [](Episodes& episodes, nb::callable is_asked) {
+            episodes.stop_when([is_asked = std::move(is_asked)] { return asks(is_asked); });
+          },
+          "is_asked"_a,
+          "Call is_asked() now and then during plays that take long. If it returns true, the run ends soon.")
       .def("stop", &Episodes::stop,
            "After a run that was stopped: give the simulator the results of what is over.")
       .def_prop_ro("unusable", &Episodes::unusable,

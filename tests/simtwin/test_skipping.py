@@ -12,7 +12,9 @@ import genie_core
 import msgspec
 import numpy as np
 import pytest
-from common.skip_cases import Played, SkipCase, draw_case, first_difference, play
+from common.drawn_options import with_options
+from common.episode_cases import draw_job
+from common.skip_cases import FREE_PACKETS, Played, SkipCase, draw_case, first_difference, play
 from live_runs import GENIE
 from twin_fabrics import GBPS, MIB, crowded, twin_of
 
@@ -50,6 +52,26 @@ def test_drawn_cases_have_the_same_bits(first: int) -> None:
         case = dataclasses.replace(case, threads=case.threads if case.threads == 2 else 1)
         difference = first_difference(play(case, skips=False), play(case, skips=True))
         assert not difference, f"{case.name}: {difference[:400]}; replay: skip_bits.py --first {seed} --cases 1"
+
+
+@pytest.mark.parametrize("first", range(0, 20, 5))
+def test_drawn_options_of_fabrics_have_the_same_bits(first: int) -> None:
+    for seed in range(first, first + 5):
+        case = dataclasses.replace(with_options(draw_case(seed), seed), threads=1)
+        difference = first_difference(play(case, skips=False), play(case, skips=True))
+        replay = f"skip_bits.py --options --first {seed} --cases 1 --size-factor 1"
+        assert not difference, f"{case.name}: {difference[:400]}; replay: {replay}"
+
+
+@pytest.mark.parametrize("kind", ["job", "buckets", "stages", "pipeline"])
+def test_drawn_options_of_jobs_have_the_same_bits(kind: str) -> None:
+    for seed in range(1000, 1005):
+        case = with_options(draw_job(seed, kind=kind), seed)
+        skipped = play(case, skips=True, checkpoint_packets=512, free_packets=FREE_PACKETS)
+        difference = first_difference(play(case, skips=False), skipped)
+        option = {"job": "--jobs", "pipeline": "--pipelines"}.get(kind, f"--{kind}")
+        replay = f"skip_bits.py --options {option} --first {seed} --cases 1 --size-factor 1 --checkpoint-packets 512"
+        assert not difference, f"{case.name}: {difference[:400]}; replay: {replay}"
 
 
 @pytest.mark.parametrize("name", FABRICS)

@@ -25,8 +25,8 @@ Episode ComponentPlays::begin(Component& component, const std::vector<Row>& rows
   costs_->add_past(past.size());
   const TimePs from = past.empty() ? 0 : past.front().from->now(), here = now - component.first;
   if (here > from) {
-    own.play.run(EpisodePlay::kAll, here);
-    if (!past.empty() || own.play.played() >= checkpoint_packets_ / kLeastShare)
+    own.play.run(EpisodePlay::kAll, here, *interrupt_);
+    if (!interrupt_->is_set() && (!past.empty() || own.play.played() >= checkpoint_packets_ / kLeastShare))
       keep_checkpoint(component, here);
   }
   return go_on(component, now, stopped);
@@ -40,9 +40,9 @@ Episode ComponentPlays::go_on(Component& component, TimePs now, std::size_t stop
     keep_checkpoint(component, own.play.next_instant());
   const TimePs least = now - component.first + kLeastWindows * simulator_->window_ps();
   const bool may_stop = stopped < kStoppedMost;
-  bool goes_on = own.play.run(checkpoint_packets_);
-  while (goes_on && (own.play.known_until() < least || !may_stop))
-    goes_on = own.play.run(checkpoint_packets_);
+  bool goes_on = own.play.run(checkpoint_packets_, kNever, *interrupt_);
+  while (goes_on && (own.play.known_until() < least || !may_stop) && !interrupt_->is_set())
+    goes_on = own.play.run(checkpoint_packets_, kNever, *interrupt_);
   own.source.until = components_->latest_sequence();
   if (!own.source.checkpoints.empty()) component.sources = {own.source};
   const std::uint64_t played = own.play.played() - std::exchange(own.counted, own.play.played());

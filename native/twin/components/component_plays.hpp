@@ -15,15 +15,16 @@ class ComponentPlays {
   // Checkpoints take up the memory that known episodes leave. `checkpoint_packets`: data packets that a play
   // goes on for at a time, and at the least between two checkpoints.
   ComponentPlays(const EpisodeJob& job, EpisodePlaces& places, const KnownEpisodes& known, PlayCosts& costs,
-                 const ComponentServices& services, const ComponentPlans& plans, const Components& components,
-                 const Simulator& simulator, std::uint64_t checkpoint_packets)
+                 Interrupt& interrupt, const ComponentServices& services, const ComponentPlans& plans,
+                 const Components& components, const Simulator& simulator, std::uint64_t checkpoint_packets)
       : job_(&job),
         places_(&places),
         known_(&known),
         costs_(&costs),
+        interrupt_(&interrupt),
         plans_(&plans),
         components_(&components),
-        past_(job, places, costs, services, plans),
+        past_(job, places, costs, interrupt, services, plans),
         simulator_(&simulator),
         checkpoint_packets_(checkpoint_packets) {}
 
@@ -33,7 +34,7 @@ class ComponentPlays {
   Episode begin(Component& component, const std::vector<Row>& rows, const InputServices& services, TimePs now,
                 std::size_t stopped);
   // Goes on with the play of a component, to its end or by a number of packets: what joins takes the rest
-  // back.
+  // back. An interrupt may end either early: ranks may then have to know more.
   Episode go_on(Component& component, TimePs now, std::size_t stopped);
 
  private:
@@ -44,6 +45,7 @@ class ComponentPlays {
   EpisodePlaces* places_;
   const KnownEpisodes* known_;
   PlayCosts* costs_;
+  Interrupt* interrupt_;
   const ComponentPlans* plans_;
   const Components* components_;
   PastPlays past_;

@@ -261,8 +261,9 @@ std::optional<Component::Checkpoint> PastPlays::play_alone(const Component& comp
   }
   EpisodePlay play(places_->network_of(place.alike), job_->config,
                    plans_->plan_of(place, component.first, rows), services, past, services_of);
-  play.run(EpisodePlay::kAll, until);
+  play.run(EpisodePlay::kAll, until, *interrupt_);
   costs_->add_played(play.played());
+  if (interrupt_->is_set()) return std::nullopt;
   SharedCheckpoint found = play.whole_checkpoint(until);
   if (found == nullptr) return std::nullopt;
   return Component::Checkpoint{std::move(found), &place, component.first};

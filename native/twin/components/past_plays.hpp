@@ -12,9 +12,14 @@ namespace genie::twin {
 
 class PastPlays {
  public:
-  PastPlays(const EpisodeJob& job, EpisodePlaces& places, PlayCosts& costs, const ComponentServices& services,
-            const ComponentPlans& plans)
-      : job_(&job), places_(&places), costs_(&costs), services_(&services), plans_(&plans) {}
+  PastPlays(const EpisodeJob& job, EpisodePlaces& places, PlayCosts& costs, Interrupt& interrupt,
+            const ComponentServices& services, const ComponentPlans& plans)
+      : job_(&job),
+        places_(&places),
+        costs_(&costs),
+        interrupt_(&interrupt),
+        services_(&services),
+        plans_(&plans) {}
 
   // At the latest valid checkpoint: what its component, and the other parts, have come to by then. Empty:
   // there is none, so that the play begins anew.
@@ -31,6 +36,7 @@ class PastPlays {
   const EpisodeJob* job_;
   EpisodePlaces* places_;
   PlayCosts* costs_;
+  Interrupt* interrupt_;
   const ComponentServices* services_;
   const ComponentPlans* plans_;
 };

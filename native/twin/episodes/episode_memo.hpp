@@ -9,6 +9,7 @@
 #include "twin/episodes/refusals.hpp"
 #include "twin/memo/episode_job.hpp"
 #include "twin/memo/episode_places.hpp"
+#include "twin/memo/interrupt.hpp"
 #include "twin/memo/kinds.hpp"
 #include "twin/memo/known_episodes.hpp"
 #include "twin/memo/play_costs.hpp"
@@ -32,6 +33,7 @@ struct EpisodeMemo {
   EpisodePlaces places;
   KnownEpisodes known;
   PlayCosts costs;
+  Interrupt interrupt = {};
   Refusals refusals;
 };
 

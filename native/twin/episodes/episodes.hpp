@@ -2,8 +2,10 @@
 // Results are those of playing all packets, to the bit; see ARCHITECTURE.md, "Episodes".
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "roce/spread.hpp"
@@ -45,6 +47,8 @@ class Episodes final : public Simulator::Listener {
   // After a run to the end: what was played apart does not fit, and the job must begin again in a new
   // simulator.
   bool begins_again(const Simulator& simulator);
+  // During plays that take long `is_asked` is called now and then; if it returns true, the run ends soon.
+  void stop_when(std::function<bool()> is_asked) { memo_.interrupt.ask_by(std::move(is_asked)); }
   // A run was stopped: results of what is over by then become the simulator's.
   void stop();
 

@@ -63,6 +63,7 @@ void Forecasts::go_on(TimePs now) {
       }
       memo_->costs.add_continued();
       memo_->known.replace(*own.episode, plays_.go_on(own, now, partly_known_.size()));
+      if (is_interrupted()) return;
     }
     const std::vector<Component*> all = partly_known_;
     for (Component* other : all) {
@@ -71,6 +72,12 @@ void Forecasts::go_on(TimePs now) {
       if (!take(*other, now).empty()) forecast(*other, now);
     }
   }
+}
+
+// Ranks may have to know more than an interrupted play says, so that the simulator stops here.
+bool Forecasts::is_interrupted() {
+  if (memo_->interrupt.is_set()) simulator_->abandon();
+  return memo_->interrupt.is_set();
 }
 
 // Takes the forecast from the episode that stands for the component. Returns the reason if none does;
@@ -84,7 +91,7 @@ std::string Forecasts::play(Component& component, TimePs now) {
   const std::vector<Act*> acts = ComponentPlans::in_order(component);
   before_ = services_->before(component.entries, component.numbers, component.first, component.place->part);
   component.episode = &episode_of(component, acts, now);
-  return take(component, now);
+  return is_interrupted() ? "" : take(component, now);
 }
 
 Episode& Forecasts::episode_of(Component& component, const std::vector<Act*>& acts, TimePs now) {

@@ -27,8 +27,8 @@ class Forecasts {
         expected_(&expected),
         simulator_(&simulator),
         plans_(memo.job, memo.places),
-        plays_(memo.job, memo.places, memo.known, memo.costs, services, plans_, components, simulator,
-               checkpoint_packets) {}
+        plays_(memo.job, memo.places, memo.known, memo.costs, memo.interrupt, services, plans_, components,
+               simulator, checkpoint_packets) {}
 
   // Components that have changed are forecast, but for those that may wait.
   void make_due(TimePs now);
@@ -61,6 +61,7 @@ class Forecasts {
   void take_rests(Component& component);
   void finish(Component& component);
   void forget_unused();
+  bool is_interrupted();
   // Lead: ranks need a forecast this long before an end.
   TimePs lead_ps() const { return 4 * simulator_->window_ps(); }
   // True where ranks need not know more yet.

@@ -181,7 +181,7 @@ bool EpisodePlay::was_refused() {
   return !refusal_.empty();
 }
 
-bool EpisodePlay::run(std::uint64_t packets, TimePs until) {
+bool EpisodePlay::run(std::uint64_t packets, TimePs until, Interrupt& interrupt) {
   // Events between two looks whether it can stand for others, and how far it has come.
   constexpr std::uint64_t kEventsMost = 1 << 16, kEventsLeast = 1 << 8, kEachPacket = 8;
   const std::uint64_t events =
@@ -193,6 +193,8 @@ bool EpisodePlay::run(std::uint64_t packets, TimePs until) {
     const bool more = recurrence_.run(events, until);
     if (simulator_.links().has_doubtful_turn()) return refusal().empty();
     if (!more) return refusal().empty() && !simulator_.over();
+    interrupt.look();
+    if (interrupt.is_set()) break;
   }
   return refusal().empty();
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "twin/memo/episode.hpp"
+#include "twin/memo/interrupt.hpp"
 #include "twin/packet_level/simulator.hpp"
 #include "twin/skip/recurrence.hpp"
 
@@ -51,7 +52,8 @@ class EpisodePlay {
   // Until about so many more data packets have been played, and until a time. False where nothing is left of
   // it before that time, or where it cannot stand for others. Where an order that matters is not known it
   // stops, and the next run says that it cannot.
-  bool run(std::uint64_t packets, TimePs until = kNever);
+  // `interrupt`: where it is set, the run ends early, and is as one that has stopped for its packets.
+  bool run(std::uint64_t packets, TimePs until, Interrupt& interrupt);
   // The earliest time of a checkpoint.
   TimePs next_instant() { return recurrence_.next_instant(); }
   // All but groups that are ahead come to `at`. False where they do not, or where it cannot stand for others.
