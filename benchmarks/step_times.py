@@ -34,8 +34,8 @@ from common.validation import machine
 import simtwin
 from genie.compute.gpus import find_gpu
 from genie.generate.training_job import TrainingJob
-from simtwin.play.training_job import step_of_job
 from simtwin.sweep.communication import communication_of
+from simtwin.sweep.training_job import step_of_job
 
 ROOT = Path(__file__).resolve().parents[1]
 EFFICIENCIES = ROOT / "benchmarks/hardware/step_times.toml"

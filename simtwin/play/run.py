@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from simtwin.play.band import band_of
 from simtwin.play.effects import CrossedLinks, missed_faults
 from simtwin.play.simulated import Simulated
 from simtwin.play.skipping import first_difference
-from simtwin.play.twin import FollowError, Simulation, SimulationError, Twin, arrivals_of
+from simtwin.play.twin import Arrivals, FollowError, Simulation, SimulationError, Twin, arrivals_of
 from simtwin.play.watching import Stopped, Watch
 
 if TYPE_CHECKING:
@@ -103,78 +104,155 @@ def simulated(
     """
     from genie.record.schemas import TIMELINE_SCHEMA, TRANSFERS_SCHEMA
 
-    arrivals = None
-    numbers: list[int] = list(range(iterations))
-    live, starts = (None, False) if follow is None else (follow.run, follow.starts)
-    if live is not None and starts:
-        if live.info.get("ranks") != workload.world_size:
-            raise FollowError(
-                f"{live.path} is a run of {live.info.get('ranks')} ranks and the workload has {workload.world_size}"
-            )
-        arrivals = arrivals_of(workload, _complete_iterations(live, workload))
-        numbers = sorted(arrivals)
-        if not numbers:
-            raise FollowError(f"{live.path} holds no iteration that all ranks ended: nothing to follow")
-        if not any((starts >= 0).any() for ranks in arrivals.values() for starts in ranks.values()):
-            arrivals = None  # no communication: play compute as in any simulation
-    followed = twin.follow_paths(live.paths) if live is not None and live.paths is not None else None
-    watch, failure = watch or Watch(), ""
-    try:
-        result = twin.play(
-            workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, watch=watch
+    watch = watch or Watch()
+    numbers, arrivals_ns = _starts(workload, iterations, follow)
+    given = _Given(
+        workload, numbers, workload_path=workload_path, slots=slots, lowering=lowering, follow=follow, compute=compute,
+        watch=watch, nccl_variables=nccl_variables, band=band,
+    )  # fmt: skip
+    live_paths = None if follow is None else follow.run.paths
+    followed = None if live_paths is None else twin.follow_paths(live_paths)
+    played = _play(twin, given, arrivals_ns)
+    result = played.result
+    # A run that is followed had the same paths in all iterations.
+    seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
+    paths = twin.paths_of(result.transfers, seeds, followed) if twin.level.name != ANALYTIC else PlayedPaths(None, {})
+    _warn(twin, workload, played, paths, follows_paths=followed is not None)
+    info = _info(twin, given, played, paths)
+    timeline = result.timeline.select(list(TIMELINE_SCHEMA)).cast(TIMELINE_SCHEMA)
+    transfers = result.transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA)
+    series = watch.series.table() if watch.series else None
+    return Simulated(info, timeline, transfers, _counters(twin, result), paths.table, twin, series, played.failure)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The workload, the numbers of its iterations, and other arguments of `simulated`."""
+
+    workload: Workload
+    numbers: list[int]
+    workload_path: str
+    slots: Slots | None
+    lowering: Lowering | None
+    follow: Follow | None
+    compute: str | None
+    watch: Watch
+    nccl_variables: Sequence[Mapping[str, str]]
+    band: bool
+
+
+@dataclass(frozen=True)
+class _Played:
+    """All plays of a simulation.
+
+    `skip`: the facts of its skips for run.json; None where nothing was to be skipped. `band`: the plays with other
+    compute times. `failure`: the reason of an early end; "" for none.
+    """
+
+    result: Simulation
+    skip: dict[str, Any] | None
+    band: list[dict[str, Any]] | None
+    failure: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it neither stopped nor failed."""
+        return self.result.stopped is None and not self.failure
+
+
+def _starts(workload: Workload, iterations: int, follow: Follow | None) -> tuple[list[int], Arrivals | None]:
+    """Return the numbers of the iterations to play, and the measured starts; None to play the twin's own starts.
+
+    Raises FollowError.
+    """
+    if follow is None or not follow.starts:
+        return list(range(iterations)), None
+    live = follow.run
+    if live.info.get("ranks") != workload.world_size:
+        raise FollowError(
+            f"{live.path} is a run of {live.info.get('ranks')} ranks and the workload has {workload.world_size}"
         )
+    arrivals_ns = arrivals_of(workload, _complete_iterations(live, workload))
+    if not arrivals_ns:
+        raise FollowError(f"{live.path} holds no iteration that all ranks ended: nothing to follow")
+    has_communication = any((starts >= 0).any() for ranks in arrivals_ns.values() for starts in ranks.values())
+    # Without communication, compute is played as in any simulation.
+    return sorted(arrivals_ns), arrivals_ns if has_communication else None
+
+
+def _play(twin: Twin, given: _Given, arrivals_ns: Arrivals | None) -> _Played:
+    """Play the workload, then all packets again for --verify-skip, and then the band.
+
+    Raises SimulationError where nothing was played.
+    """
+    workload, slots, lowering, watch = given.workload, given.slots, given.lowering, given.watch
+    play = partial(
+        twin.play, workload, slots=slots, lowering=lowering, iterations=given.numbers, arrivals_ns=arrivals_ns
+    )
+    failure = ""
+    try:
+        result = play(watch=watch)
     except SimulationError as error:
         if error.partial is None:
             raise
         result, failure = error.partial, str(error)
-    facts = {} if result.skipped is None else {"skip": result.skipped.facts(result.counters["data_packets"])}
-    if watch.verifies_skips and facts and result.stopped is None and not failure:
-        again = replace(watch, series=None, played=None)
-        played = twin.play(
-            workload, slots=slots, lowering=lowering, iterations=numbers, arrivals_ns=arrivals, watch=again, skips=False
-        )
-        facts["skip"]["difference"] = first_difference(played, result)
-    plays = None
-    if band and result.stopped is None and not failure:
+    is_whole = result.stopped is None and not failure
+    skip = None if result.skipped is None else result.skipped.facts(result.counters["data_packets"])
+    if watch.verifies_skips and skip is not None and is_whole:
+        skip["difference"] = first_difference(play(watch=replace(watch, series=None, played=None), skips=False), result)
+    band = None
+    if given.band and is_whole:
         try:
-            plays = band_of(twin, workload, iterations=numbers, slots=slots, lowering=lowering, watch=watch)
+            band = band_of(twin, workload, iterations=given.numbers, slots=slots, lowering=lowering, watch=watch)
         except SimulationError as error:
             failure = f"with other compute times: {error}"
-    network = twin.network
-    # A run that is followed had the same paths in all iterations.
-    seeds = [twin.seed] if follow is not None else [twin.seed + number for number in numbers]
-    paths = twin.paths_of(result.transfers, seeds, followed) if twin.level.name != ANALYTIC else PlayedPaths(None, {})
+    return _Played(result, skip, band, failure)
+
+
+def _warn(twin: Twin, workload: Workload, played: _Played, paths: PlayedPaths, *, follows_paths: bool) -> None:
+    """Warn of paths that were not followed, of faults without effect, and of ranks that are not recorded."""
+    result = played.result
     if paths.facts.get("not_followed"):
         warn(
             f"fabric '{twin.fabric.name}': {paths.facts['not_followed']} pairs of ranks have the twin's own paths "
             f"instead of the run's: {paths.facts['why']}"
         )
-    if twin.fabric.fault and result.stopped is None and not failure:
-        crossed = CrossedLinks.of(twin, result.counters["links"], result.transfers, followed is not None)
-        for text in missed_faults(twin.fabric, network, result.timeline, crossed):
+    if twin.fabric.fault and played.is_whole:
+        crossed = CrossedLinks.of(twin, result.counters["links"], result.transfers, follows_paths)
+        for text in missed_faults(twin.fabric, twin.network, result.timeline, crossed):
             warn(text)
-    recorded = _recorded(workload, twin.level, result)
-    info = {
+    if result.recorded is not None:
+        warn(
+            f"{workload.name}: the timeline holds {len(result.recorded)} of {workload.world_size} ranks, of each class "
+            f"the {_recorded_of_class(twin.level)}; there is no critical path"
+        )
+
+
+def _info(twin: Twin, given: _Given, played: _Played, paths: PlayedPaths) -> dict[str, Any]:
+    """Return the object of run.json, with the warnings so far."""
+    workload, lowering, follow, series = given.workload, given.lowering, given.follow, given.watch.series
+    network, result = twin.network, played.result
+    return {
         "world": "twin",
         **twin.level.facts(),
         **_ending(result.stopped),
         **facts_of_build(),
         "command": command(),
-        "workload": workload_path,
+        "workload": given.workload_path,
         "ranks": workload.world_size,
-        "iterations": len(numbers),
+        "iterations": len(given.numbers),
         "warmup": 0,
         "seed": twin.seed,
         "threads": twin.threads,
-        "follow": starts,
-        "follows": str(live.path) if live else None,
-        "error_bound": _error_bound(twin, facts),
-        **facts,
-        "slots": slots,
-        "compute": compute,
+        "follow": follow is not None and follow.starts,
+        "follows": None if follow is None else str(follow.run.path),
+        "error_bound": _error_bound(twin, played.skip or {}),
+        **({} if played.skip is None else {"skip": played.skip}),
+        "slots": given.slots,
+        "compute": given.compute,
         "lowering": lowering.facts() if lowering else None,
         **({"nccl_choices": choices} if lowering and (choices := choices_of(workload, lowering)) else {}),
-        "nccl_variables": [dict(variable) for variable in nccl_variables],
+        "nccl_variables": [dict(variable) for variable in given.nccl_variables],
         "fabric": twin.fabric.name,
         "load_balancing": twin.fabric.load_balancing.mode,
         "paths": paths.facts,
@@ -182,16 +260,19 @@ def simulated(
         "hosts": [attachment(network, rank, int(host)) for rank, host in enumerate(twin.host_of_rank)],
         "packet_latency_ns": [int(value) // 1000 for value in network.packet_latency_ps],
         "message_latency_ns": [int(value) // 1000 for value in network.message_latency_ps],
-        "recorded": recorded,
+        "recorded": _recorded(workload, twin.level, result),
         "events": result.counters["events"],
         "data_packets": result.counters["data_packets"],
-        "band": plays,
+        "band": played.band,
         "wall_s": round(result.counters["wall_s"], 6),
-        "series_interval_ns": watch.series.interval_ps // 1000 if watch.series else None,
-        "series_cut": dict(zip(("iteration", "time_ns"), watch.series.cut, strict=True))
-        if watch.series and watch.series.cut
-        else None,
+        "series_interval_ns": series.interval_ps // 1000 if series else None,
+        "series_cut": dict(zip(("iteration", "time_ns"), series.cut, strict=True)) if series and series.cut else None,
     }
+
+
+def _counters(twin: Twin, result: Simulation) -> dict[str, Any]:
+    """Return the object of counters.json, with a row for each link of the network."""
+    network = twin.network
     links = [
         {
             "link": name,
@@ -206,17 +287,14 @@ def simulated(
     counters = {"dropped": result.counters["dropped"], "links": links}
     if twin.fabric.load_balancing.mode != "ecmp":
         counters["crossed"] = crossings(network, twin.routes, twin.host_of_rank.tolist(), result.transfers)
-    timeline = result.timeline.select(list(TIMELINE_SCHEMA)).cast(TIMELINE_SCHEMA)
-    transfers = result.transfers.select(list(TRANSFERS_SCHEMA)).cast(TRANSFERS_SCHEMA)
-    series = watch.series.table() if watch.series else None
-    return Simulated(info, timeline, transfers, counters, paths.table, twin, series, failure)
+    return counters
 
 
-def _error_bound(twin: Twin, facts: dict[str, Any]) -> float | None:
+def _error_bound(twin: Twin, skip: dict[str, Any]) -> float | None:
     """Return the bound of the error of a message's end, as a share; None where none is known."""
     if not twin.level.has_packets:
         return None
-    estimates = facts.get("skip", {}).get("estimates")
+    estimates = skip.get("estimates")
     return float(estimates["apart"]) if estimates else 0.0
 
 
@@ -228,19 +306,19 @@ def _recorded(workload: Workload, level: Level, result: Simulation) -> dict[str,
     ranks = result.recorded
     if ranks is None:
         return None
-    which = "first" if level.has_packets else "last to end"
     used = {int(group) for rank in ranks for group in workload.ranks[rank].group.tolist() if group >= 0}
     groups = [workload.groups[number] for number in sorted(used)]
-    warn(
-        f"{workload.name}: the timeline holds {len(ranks)} of {workload.world_size} ranks, of each class the {which}; "
-        "there is no critical path"
-    )
     return {
         "ranks": ranks,
-        "which": which,
+        "which": _recorded_of_class(level),
         "last_end_ns": result.counters["last_end_ps"] // 1000,
         "group_sizes": {group.name: len(group.ranks) for group in groups},
     }
+
+
+def _recorded_of_class(level: Level) -> str:
+    """Return the rank of a class that a large job's tables hold, in words."""
+    return "first" if level.has_packets else "last to end"
 
 
 def _ending(stopped: Stopped | None) -> dict[str, Any]:

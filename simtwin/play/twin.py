@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import genie_core
@@ -18,7 +18,6 @@ from genie.errors import EXIT_USAGE, GenieError, InputError
 from genie.plan.build import Plan, Slots, build_plan
 from genie.plan.lowering import Lowering
 from genie.plan.names import name_nodes
-from genie.plan.tables import Records, join_transfers, receives_of, sends_of, timeline_of
 from genie.record import warn
 from genie.workload.graph import Workload
 from simtwin.fabric.circuits import circuits_of
@@ -35,6 +34,7 @@ from simtwin.levels.analytic import MESSAGE, CostKeys, CostModel, cost_keys, cos
 from simtwin.levels.closed_forms import ClosedForms
 from simtwin.levels.names import ANALYTIC, FLOW, PACKET, Level
 from simtwin.levels.part_times import PartTimes
+from simtwin.play.gathered import Gathered
 from simtwin.play.recorded_ranks import first_of_each_class, is_large
 from simtwin.play.round_trip import base_round_trip_ps, needs_all_routes
 from simtwin.play.skipping import IterationSkips, Skipped
@@ -45,11 +45,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 Simulator: TypeAlias = "genie_core.Simulator | genie_core.FlowSimulator | genie_core.AnalyticSimulator"
-
-LINK_COUNTERS = (
-    "packets", "size_bytes", "dropped", "dropped_bytes", "marked", "trimmed", "replays", "pauses", "paused_ps",
-    "queue_bytes", "longest_queue_bytes",
-)  # fmt: skip
+Arrivals: TypeAlias = "dict[int, dict[int, NDArray[np.int64]]]"  # iteration -> rank -> (n,) starts in ns
 
 
 class SimulationError(GenieError):
@@ -184,7 +180,7 @@ class Twin:
         slots: Slots | None = None,
         lowering: Lowering | None = None,
         iterations: Sequence[int] = (0,),
-        arrivals_ns: dict[int, dict[int, NDArray[np.int64]]] | None = None,
+        arrivals_ns: Arrivals | None = None,
         losses: Sequence[Loss] = (),
         keep_trace: bool = False,
         watch: Watch | None = None,
@@ -197,23 +193,19 @@ class Twin:
         observes the run, and may stop it. `skips`: whether packets may be skipped; None: as the level says. Raises
         SimulationError when ranks wait for ever.
         """
-        import polars as pl
-
         if not self.level.has_packets and (losses or keep_trace):
             raise SimulationError(f"level {self.level.name} has no packets to lose or to trace: use level packet")
-        timelines, sends, receives, traces = [], [], [], []
-        counters: dict[str, Any] = {"events": 0, "data_packets": 0, "dropped": 0, "wall_s": 0.0}
-        counters["links"] = {name: [0] * self.network.links for name in LINK_COUNTERS}
         plan = None if arrivals_ns else build_plan(workload, slots=slots, lowering=lowering)
         model = self._cost_model(lowering or Lowering()) if self.level.name == ANALYTIC else None
         analytic = None
         watch = watch or Watch()
-        stopped: Stopped | None = None
-        recorded: list[int] | None = None
-        skipped: Skipped | None = None
-        no_episodes = watch.no_episodes
         if watch.skip_error and self.threads > 1:
             raise ValueError("skip_error needs one thread: threads share out the events of a look as time allows")
+        may_skip = self.level.has_packets and (self.level.skips if skips is None else skips)
+        gathered = Gathered(
+            workload, self.network.links, communication_only=bool(arrivals_ns), no_episodes=watch.no_episodes
+        )
+        stopped: Stopped | None = None
         for place, iteration in enumerate(iterations):
             if arrivals_ns:
                 plan = build_plan(workload, slots=slots, lowering=lowering, release_ns=arrivals_ns[iteration])
@@ -221,57 +213,27 @@ class Twin:
             if model is not None and (analytic is None or arrivals_ns):
                 analytic = _analytic(workload, plan, model)
             began = time.perf_counter()
-            if recorded is None and is_large(plan):
-                if analytic is not None:
-                    recorded = self._last_of_classes(plan, analytic, watch)
-                elif self.level.has_packets:
-                    recorded = first_of_each_class(plan)
+            if gathered.recorded is None and is_large(plan):
+                gathered.recorded = self._recorded(plan, analytic, watch)
             number = 0 if arrivals_ns else iteration
-            may_skip = self.level.has_packets and (self.level.skips if skips is None else skips)
-            skipping: IterationSkips | None = None
-            if may_skip:
-                # Each iteration has paths of its own, and so episodes of its own.
-                episodes = None if no_episodes else self.episodes(plan, watch.skip_memory_bytes)
-                skipping = IterationSkips(episodes, no_episodes, watch.skip_error, self.seed + number)
-            while True:
-                simulator = self._start(plan, number, losses, keep_trace, analytic, recorded)
-                run = None
-                if skipping is not None and isinstance(simulator, genie_core.Simulator):
-                    run = skipping.attach(simulator)
-                stopped = watch.play(simulator, iteration, place, len(iterations), run)
-                if skipping is None or not skipping.begins_again(stopped is not None):
-                    break
+            skipping = self._skipping(plan, number, watch, gathered.no_episodes) if may_skip else None
+            start = partial(self._start, plan, number, losses, keep_trace, analytic, gathered.recorded)
+            play = partial(watch.play, iteration=iteration, place=place, iterations=len(iterations))
+            simulator, stopped = _played(start, play, skipping)
             if skipping is not None:
-                skipped = (skipped or Skipped()).plus(skipping, iteration)
-                if not no_episodes and not skipping.may_gain_by_episodes:
-                    no_episodes = f"they gained nothing in iteration {iteration}"
-            counters["wall_s"] += time.perf_counter() - began
+                gathered.add_skips(skipping, iteration)
+            wall_s = time.perf_counter() - began
             if stopped is None and not simulator.done:
-                where = ""
-                if isinstance(simulator, genie_core.Simulator):
-                    where = self._deadlock(simulator) + self._dead_links(simulator)
-                why = where + _explain(workload, simulator.problems())
-                stopped = Stopped(iteration, simulator.now_ps, why, is_failure=True)
-            self._count(simulator, counters)
-            if recorded is not None and not isinstance(simulator, genie_core.FlowSimulator):
-                counters["last_end_ps"] = max(counters.get("last_end_ps", 0), int(simulator.ends_ps().max()))
-            for rank in plan.ranks if recorded is None else recorded:
-                graph = workload.ranks[rank]
-                records: Records = simulator.records(rank)
-                lines = timeline_of(workload, graph, records, iteration)
-                if arrivals_ns:
-                    lines = lines.filter(pl.col("kind").is_in(["coll", "send", "recv"]))
-                timelines.append(lines)
-                sends.append(sends_of(graph, records, iteration, {}))
-                receives.append(receives_of(graph, records, iteration))
-            if keep_trace and isinstance(simulator, genie_core.Simulator):
-                traces.append(simulator.trace())
+                stopped = self._failure(workload, simulator, iteration)
+            gathered.add(simulator, plan, iteration, wall_s, keeps_trace=keep_trace)
             if stopped:
                 break
+            del simulator  # its memory is for the next
         if watch.played is not None:
-            watch.played(place + 1, sum(map(len, timelines)))
-        transfers = join_transfers(workload, pl.concat(sends), pl.concat(receives))
-        simulation = Simulation(pl.concat(timelines), transfers, counters, traces, stopped, recorded, skipped)
+            watch.played(place + 1, gathered.rows)
+        simulation = Simulation(
+            *gathered.tables(), gathered.counters, gathered.traces, stopped, gathered.recorded, gathered.skipped
+        )
         if stopped and stopped.is_failure:
             raise SimulationError(stopped.why, simulation)
         return simulation
@@ -341,6 +303,14 @@ class Twin:
             free_packets=free_packets,
         )
 
+    def _failure(self, workload: Workload, simulator: Simulator, iteration: int) -> Stopped:
+        """Return the end of a simulation that cannot go on, with its reasons."""
+        where = ""
+        if isinstance(simulator, genie_core.Simulator):
+            where = self._deadlock(simulator) + self._dead_links(simulator)
+        why = where + _explain(workload, simulator.problems())
+        return Stopped(iteration, simulator.now_ps, why, is_failure=True)
+
     def _deadlock(self, simulator: genie_core.Simulator) -> str:
         """Return the ports that pause each other for ever, as text; "" for none."""
         circle = [self.network.link_names[link] for link in simulator.deadlock()]
@@ -386,27 +356,23 @@ class Twin:
             kernel.keep_trace(keep_trace)
         return kernel
 
+    def _skipping(self, plan: Plan, number: int, watch: Watch, no_episodes: str) -> IterationSkips:
+        """Return the skips of an iteration. It has paths of its own, and so episodes of its own."""
+        episodes = None if no_episodes else self.episodes(plan, watch.skip_memory_bytes)
+        return IterationSkips(episodes, no_episodes, watch.skip_error, self.seed + number)
+
+    def _recorded(self, plan: Plan, analytic: _Analytic | None, watch: Watch) -> list[int] | None:
+        """Return the ranks of a large plan that are recorded, one of each class; None: all."""
+        if analytic is not None:
+            return self._last_of_classes(plan, analytic, watch)
+        return first_of_each_class(plan) if self.level.has_packets else None
+
     def _last_of_classes(self, plan: Plan, analytic: _Analytic, watch: Watch) -> list[int]:
         """Return of each class the rank that ends last, the lowest of several: the last of all is among them."""
         simulator = self._start(plan, 0, (), keep_trace=False, analytic=analytic, recorded=[])
         watch.play(simulator, 0)
         ends_ps = simulator.ends_ps()  # type: ignore[union-attr]
         return sorted(int(each.ranks[np.argmax(ends_ps[each.ranks])]) for each in plan.classes)
-
-    def _count(self, simulator: Simulator, counters: dict[str, Any]) -> None:
-        """Add an iteration's counters to the totals."""
-        counters["events"] += simulator.events
-        if isinstance(simulator, genie_core.AnalyticSimulator):
-            return
-        counters["data_packets"] += simulator.data_packets
-        if isinstance(simulator, genie_core.Simulator):
-            counters["dropped"] += simulator.dropped
-        for name, values in simulator.links().items():
-            over_iterations = max if name in ("queue_bytes", "longest_queue_bytes") else operator.add
-            counters["links"][name] = [
-                over_iterations(old, int(new))
-                for old, new in zip(counters["links"][name], values[: self.network.links], strict=True)
-            ]
 
     def _cost_model(self, lowering: Lowering) -> CostModel:
         if self.model is not None:
@@ -415,6 +381,24 @@ class Twin:
 
     def _closed_forms(self, lowering: Lowering) -> ClosedForms:
         return ClosedForms(self.fabric, self.network, self.routes, self.host_of_rank.tolist(), lowering)
+
+
+def _played(
+    start: Callable[[], Simulator], play: Callable[..., Stopped | None], skipping: IterationSkips | None
+) -> tuple[Simulator, Stopped | None]:
+    """Play an iteration, in a new simulator each time that its episodes ask for one.
+
+    Return the last simulator, and where it stopped before its end. `play` is called with the simulator, and with `run`
+    in place of the simulator's own.
+    """
+    while True:
+        simulator = start()
+        run = None
+        if skipping is not None and isinstance(simulator, genie_core.Simulator):
+            run = skipping.attach(simulator)
+        stopped = play(simulator, run=run)
+        if skipping is None or not skipping.begins_again(stopped is not None):
+            return simulator, stopped
 
 
 def _analytic(workload: Workload, plan: Plan, model: CostModel) -> _Analytic:
@@ -429,7 +413,7 @@ def _explain(workload: Workload, problems: list[str]) -> str:
     return "the simulation cannot go on: " + "; ".join(name_nodes(workload, problem) for problem in problems)
 
 
-def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> dict[int, dict[int, NDArray[np.int64]]]:
+def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> Arrivals:
     """Return measured starts of all communication nodes.
 
     They are iteration -> rank -> (n,), -1 where the rank never reached the node.
@@ -438,7 +422,7 @@ def arrivals_of(workload: Workload, timeline: pl.DataFrame) -> dict[int, dict[in
 
     comm = timeline.filter(pl.col("kind").is_in(["coll", "send", "recv"]))
     # An iteration without communication is played too.
-    arrivals: dict[int, dict[int, NDArray[np.int64]]] = {number: {} for number in sorted(set(timeline["iteration"]))}
+    arrivals: Arrivals = {number: {} for number in sorted(set(timeline["iteration"]))}
     for (iteration, rank), rows in comm.partition_by("iteration", "rank", as_dict=True).items():
         graph = workload.ranks[rank]
         starts = np.full(len(graph), -1, np.int64)

@@ -48,7 +48,7 @@ from simtwin.fabric.schema import Fabric
 from simtwin.imports.fabric_files import ASTRA_SUFFIXES, read_fabric_file
 from simtwin.play.options import SimulateOptions
 from simtwin.play.traffic import Permutation, Poisson, Traffic, sizes_of
-from simtwin.play.training_job import facts_of_job, step_of_job
+from simtwin.sweep.training_job import facts_of_job, step_of_job
 
 RUNS_MAX = 100_000
 CHUNK_BYTES = 1 << 20

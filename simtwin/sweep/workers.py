@@ -27,10 +27,10 @@ from simtwin.api import play
 from simtwin.fabric.reading import FabricError, fabric_from
 from simtwin.fabric.routing import RoutingError
 from simtwin.play.traffic import workload_on
-from simtwin.play.training_job import workload_of_job
 from simtwin.play.twin import SimulationError
 from simtwin.sweep.grid import SweepRun
 from simtwin.sweep.rows import results_of
+from simtwin.sweep.training_job import workload_of_job
 
 EXPECTED = (SettingsError, WorkloadError, SimulationError, RoutingError, RecordError, ValueError, OSError)
 KILLED = "its process was killed; if memory was short, give it more, or fewer --jobs"

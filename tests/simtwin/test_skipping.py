@@ -18,7 +18,7 @@ from common.skip_cases import FREE_PACKETS, Played, SkipCase, draw_case, first_d
 from live_runs import GENIE
 from twin_fabrics import GBPS, MIB, crowded, twin_of
 
-from genie.cli.simulate import _bits
+from genie.cli.simulation.result import _bits
 from genie.collectives.nccl.shape import NcclShape
 from genie.config.congestion import Hpcc
 from genie.config.units import Duration, Rate

@@ -1,0 +1,1 @@
+"""Parts of `genie simulate`: the choices of its options, and the words about its result."""
