@@ -261,10 +261,14 @@ class LiveRunFile(RunFields):
 
 
 class EpisodeFields(TypedDict):
-    """Parts of a job that were played apart: how often one stood for packets, and how many different ones."""
+    """Parts of a job that were played apart: how often one stood for packets, and how many different ones.
+
+    `need_one_thread`: whether several threads are the only reason for having none.
+    """
 
     replayed: int
     distinct: int
+    need_one_thread: NotRequired[bool]
 
 
 class EstimateFields(TypedDict):

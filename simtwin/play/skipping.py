@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from simtwin.play.twin import Simulation
 
 NO_RECURRENCE = "no period was found that could be skipped"
-NO_ESTIMATE = "no estimate"  # and why
-SEVERAL_THREADS = "no episodes: several threads play"
+SEVERAL_THREADS = "several threads play"  # the reason of the native core, after all others
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,8 @@ class Skipped:
     `packets`: data packets that were not played. `replayed`: episodes, of which `distinct` ones were played.
     `estimated`: packets of estimated skips, which `packets` counts too. `errors`: of the messages that these moved.
     `played_apart`: data packets of the plays of episodes. `reasons`: why an iteration, or all of it, was played packet
-    by packet, and why no episodes were played apart.
+    by packet, and why no episodes were played apart. `episodes_need_one_thread`: whether several threads were the only
+    reason for this.
     """
 
     jumps: int = 0
@@ -45,6 +45,7 @@ class Skipped:
     estimated: int = 0
     errors: tuple[dict[str, Any], ...] = ()
     reasons: tuple[str, ...] = ()
+    episodes_need_one_thread: bool = False
 
     def plus(self, skips: IterationSkips, iteration: int) -> Skipped:
         """Return the sum with one more iteration."""
@@ -66,6 +67,7 @@ class Skipped:
             self.estimated + estimated,
             (*self.errors, *errors),
             tuple(dict.fromkeys([*self.reasons, *skips.reasons])),
+            self.episodes_need_one_thread or skips.episodes_need_one_thread,
         )
 
     def facts(self, data_packets: int) -> dict[str, Any]:
@@ -77,7 +79,12 @@ class Skipped:
             "jumps": self.jumps,
             "periods": self.periods,
             "snapshots": self.snapshots,
-            "episodes": {"replayed": self.replayed, "distinct": self.distinct, "played": self.played_apart},
+            "episodes": {
+                "replayed": self.replayed,
+                "distinct": self.distinct,
+                "played": self.played_apart,
+                "need_one_thread": self.episodes_need_one_thread,
+            },
             **({"estimates": self._estimates()} if self.estimates else {}),
             "reasons": list(self.reasons),
         }
@@ -147,6 +154,11 @@ class IterationSkips:
         return bool(self.episodes.unusable) or report["packets"] > report["played"] or not report["played"]
 
     @property
+    def episodes_need_one_thread(self) -> bool:
+        """Whether several threads are the only reason for having no episodes."""
+        return self.episodes is not None and bool(self.episodes.unusable == SEVERAL_THREADS)
+
+    @property
     def reasons(self) -> list[str]:
         """The reasons why nothing was skipped, or nothing in one of the ways, one line each."""
         estimates = 0 if self.estimator is None else self.estimator.skips
@@ -155,7 +167,7 @@ class IterationSkips:
         skips = self.recurrence.report["jumps"] + max(gained, 0) + estimates
         found = [self.recurrence.unfoldable or ("" if skips else NO_RECURRENCE)]
         if self.estimator is not None:
-            found += ["" if estimates else f"{NO_ESTIMATE}: {self.estimator.reason}"]
+            found += ["" if estimates else f"no estimate: {self.estimator.reason}"]
         why = self._no_episodes if self.episodes is None else self.episodes.unusable
         if why:
             found += [f"no episodes: {why}"]

@@ -11,7 +11,6 @@ from genie.invocation import elapsed_s, is_quiet, note
 from genie.job.job import Job
 from genie.page import duration
 from genie.record import Run
-from simtwin.play.skipping import NO_ESTIMATE, SEVERAL_THREADS
 from simtwin.play.twin import SimulationError, Twin
 from simtwin.report.band import band_in_words
 
@@ -52,7 +51,7 @@ def print_result(
 
 def _note_skips(skip: dict[str, Any], threads: int) -> None:
     """Print notes on skips that threads prevented and on the comparison. Raises SimulationError at a difference."""
-    if SEVERAL_THREADS in skip.get("reasons", ()):
+    if skip and skip["episodes"]["need_one_thread"]:
         note(
             f"--threads {threads}: collectives and messages that come again were played each time; one "
             "thread can play them once for all that are alike"
@@ -107,19 +106,19 @@ def _result(run: Run, choices: Choices) -> str:
     packets = run.info["data_packets"]
     done = f"{packets} data packets ({packets / max(wall_s, 1e-9) / 1e6:.2f} M/s)"
     if skip := run.info.get("skip"):
-        skipped = f"{skip['share']:.1%} of {packets} data packets skipped, {_bits(skip)}"
+        bits = _bits(skip, may_estimate=choices.skip_error > 0)
+        skipped = f"{skip['share']:.1%} of {packets} data packets skipped, {bits}"
         done = skipped if skip["packets"] else f"{done}, none skipped"
     return ", ".join([extent_of(run), done, *events_of(run.counters), took])
 
 
-def _bits(skip: dict[str, Any]) -> str:
-    """Return how near the results are to those of level packet."""
+def _bits(skip: dict[str, Any], *, may_estimate: bool) -> str:
+    """Return how near the results are to those of level packet. `may_estimate`: whether --skip-error was above 0."""
     if not (estimates := skip.get("estimates")):
         if skip.get("difference"):
             return "results differ from level packet"
         if skip.get("difference") == "":
             return "same bits as level packet"
-        may_estimate = any(reason.startswith(NO_ESTIMATE) for reason in skip.get("reasons", ()))
         return "not compared with level packet" + ("" if may_estimate else " (--verify-skip does)")
     return (
         f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}, ends of the "
