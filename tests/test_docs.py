@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from common.skip_table import table_of
 from documents import (
     BLOCKS,
     FENCED,
@@ -395,3 +396,22 @@ def test_places_in_the_code_exist(page: Path) -> None:
             ), f"{paths[0]} has no {name}"
             places += 1
     assert places > 80
+
+
+def test_each_cause_of_a_refused_episode_is_told() -> None:
+    native = ROOT / "native" / "twin"
+    sources = [path.read_text() for room in ("memo", "episodes") for path in (native / room).glob("*.[ch]pp")]
+    told = r'(?:give_up|refuse)\([^;"]*"([a-z][^"]+)"|return "([a-z][^"]+)"|(?:refusal_?|kSameLinks) = "([a-z][^"]+)"'
+    causes = {next(filter(None, found)) for source in sources for found in re.findall(told, source)}
+    causes.remove("what is expected ends at once")  # the component is then forecast without it
+    assert len(causes) > 25
+    rows = re.findall(r"^\|([^|]*`[^|]*)\|", (ROOT / "docs" / "simulate-a-job.md").read_text(), re.MULTILINE)
+    patterns = [
+        re.escape(cell).replace(re.escape("..."), ".*") for row in rows for cell in re.findall(r"`([^`]+)`", row)
+    ]
+    assert [cause for cause in sorted(causes) if not any(re.fullmatch(each, cause) for each in patterns)] == []
+
+
+def test_the_table_of_skips_has_the_recorded_figures() -> None:
+    rows = json.loads((ROOT / "benchmarks" / "recorded" / "twin_skip.json").read_text())["rows"]
+    assert table_of(rows) in (ROOT / "ARCHITECTURE.md").read_text()

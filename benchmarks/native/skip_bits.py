@@ -14,9 +14,9 @@ With --jobs, --buckets, --stages or --pipelines, cases are jobs of many collecti
 There is no least share. Drawn jobs are small: with --checkpoint-packets 512 their plays stop and go on, also from
 checkpoints, and all have one iteration.
 
-With --options, options of each fabric are drawn too: topologies, MTUs, windows, recovery, timeouts, buffers, load
-balancing, retry, loss, token buckets, cut-through, trimming, weights, and the memory of episodes. There is no least
-share.
+With --options, options of each fabric are drawn too: topologies, MTUs, windows, recovery, timeouts and buffers. Half
+of the cases also have load balancing, retry, loss, token buckets, cut-through, trimming or weights. The memory of
+episodes is drawn as well. There is no least share.
 """
 
 from __future__ import annotations

@@ -112,11 +112,20 @@ class IterationSkips:
     """The parts that skip packets of one iteration, and what each found.
 
     `episodes`: None where none are to be played, for the reason `no_episodes`. `error`: of an estimated mean rate; 0:
-    nothing is estimated.
+    nothing is estimated. `stop`: as a watch has it; plays apart that take long call it too.
     """
 
-    def __init__(self, episodes: genie_core.Episodes | None, no_episodes: str, error: float, seed: int) -> None:
+    def __init__(
+        self,
+        episodes: genie_core.Episodes | None,
+        no_episodes: str,
+        error: float,
+        seed: int,
+        stop: Callable[[], str | None] | None = None,
+    ) -> None:
         self.episodes, self._no_episodes, self._error, self._seed = episodes, no_episodes, error, seed
+        if episodes is not None and stop is not None:
+            episodes.stop_when(lambda: stop() is not None)
         self._simulator: genie_core.Simulator | None = None
         self._recurrence: genie_core.Recurrence | None = None
         self.estimator: Estimator | None = None
@@ -173,6 +182,9 @@ class IterationSkips:
             found += [f"no episodes: {why}"]
         elif played and gained <= 0:
             found += ["episodes: their plays have cost at least as many packets as they replaced"]
+        if self.episodes is not None and not why:
+            refused = dict.fromkeys(self.episodes.report["reasons"])
+            found += [f"some collectives were not played apart: {cause}" for cause in refused]
         return list(filter(None, found))
 
 

@@ -281,14 +281,13 @@ class Twin:
             keeps_records=keeps_records,
         )
 
-    def episodes(
-        self, plan: Plan, memory_bytes: int = 1 << 30, checkpoint_packets: int = 1 << 20, free_packets: int = 1 << 12
-    ) -> genie_core.Episodes:
+    def episodes(self, plan: Plan, **bounds: int) -> genie_core.Episodes:
         """Return the episodes of a plan, for the simulators of one iteration.
 
-        `memory_bytes`: of episodes and checkpoints that are used again, by estimates. `checkpoint_packets`: data
-        packets that a forecast plays at a time, and at the least between two checkpoints, from which later plays go on.
-        `free_packets`: data packets that may be played in vain in any job; a quarter of a larger job's may be.
+        The bounds, with defaults in the core: `memory_bytes`: of episodes and checkpoints that are used again, by
+        estimates. `checkpoint_packets`: data packets that a forecast plays at a time, and at the least between two
+        checkpoints, from which later plays go on. `free_packets`: data packets that may be played in vain in any job; a
+        quarter of a larger job's may be.
         """
         transport = self.fabric.transport
         return genie_core.Episodes(
@@ -298,9 +297,7 @@ class Twin:
             self.host_of_rank,
             queue_pairs=transport.queue_pairs or 1,
             split=transport.split or False,
-            memory_bytes=memory_bytes,
-            checkpoint_packets=checkpoint_packets,
-            free_packets=free_packets,
+            **bounds,
         )
 
     def _failure(self, workload: Workload, simulator: Simulator, iteration: int) -> Stopped:
@@ -358,8 +355,8 @@ class Twin:
 
     def _skipping(self, plan: Plan, number: int, watch: Watch, no_episodes: str) -> IterationSkips:
         """Return the skips of an iteration. It has paths of its own, and so episodes of its own."""
-        episodes = None if no_episodes else self.episodes(plan, watch.skip_memory_bytes)
-        return IterationSkips(episodes, no_episodes, watch.skip_error, self.seed + number)
+        episodes = None if no_episodes else self.episodes(plan, memory_bytes=watch.skip_memory_bytes)
+        return IterationSkips(episodes, no_episodes, watch.skip_error, self.seed + number, watch.stop)
 
     def _recorded(self, plan: Plan, analytic: _Analytic | None, watch: Watch) -> list[int] | None:
         """Return the ranks of a large plan that are recorded, one of each class; None: all."""

@@ -104,6 +104,9 @@ class Watch:
             if self.progress is not None:
                 self.progress(simulator, place, iterations)
             is_over = not more and (until_ps == NEVER_PS or simulator.over)
+            # A play apart has heard a stop: all have come to the time of its start.
+            if is_over and stands and not simulator.done and self.stop is not None and (told := self.stop()):
+                return Stopped(iteration, _whole_ns(simulator.now_ps), told)
             if not more and until_ps == limit_ps and simulator.done:
                 limit_ps = NEVER_PS  # only timers are left
             is_end = is_over or (not more and until_ps == limit_ps)

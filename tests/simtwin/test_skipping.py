@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from common.drawn_options import with_options
 from common.episode_cases import draw_job
-from common.skip_cases import FREE_PACKETS, Played, SkipCase, draw_case, first_difference, play
+from common.skip_cases import FREE_PACKETS, Played, SkipCase, draw_case, first_difference, play, twin_of_case
 from live_runs import GENIE
 from twin_fabrics import GBPS, MIB, crowded, twin_of
 
@@ -197,6 +197,18 @@ def test_the_twin_tells_what_was_skipped() -> None:
     assert facts["jumps"] >= 2
     assert facts["reasons"] == ["no episodes: no collective comes again"]
     assert played.skipped is None
+
+
+def test_refused_collectives_are_among_the_reasons_beside_episodes() -> None:
+    case = draw_job(29)
+    skipped = twin_of_case(case).play(case.workload, lowering=case.lowering, skips=True).skipped
+    assert skipped is not None
+    assert skipped.replayed > 0
+    said = "some collectives were not played apart: "
+    assert [reason.removeprefix(said) for reason in skipped.reasons if reason.startswith(said)] == [
+        "an end is known too late",
+        "packets that are not played apart use the same links",
+    ]
 
 
 @pytest.mark.parametrize(
