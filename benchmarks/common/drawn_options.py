@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any, get_args, get_type_hints
 
 from msgspec import structs
 
@@ -21,6 +22,7 @@ from simtwin.fabric.schema import (
     Torus,
 )
 
+BALANCINGS = [LoadBalancing(mode=mode) for mode in get_args(get_type_hints(LoadBalancing)["mode"]) if mode != "ecmp"]
 SPINE_LINK = Link(Rate(200 * GBPS), Duration(300 * NS))
 
 
@@ -35,7 +37,7 @@ def with_options(case: SkipCase, seed: int) -> SkipCase:
     if topology != fabric.topology:
         drawn.append(type(topology).__name__)
         fabric = structs.replace(fabric, topology=topology, fault=[])  # a fault names a link
-    transport = {
+    transport: dict[str, Any] = {
         "mtu": draw.choice([512, 1024, 4096, 4096]),
         "window_packets": draw.choice([None, None, 16, 64, 200]),
         "ack_every_packets": draw.choice([1, 3, 16, None]),
@@ -44,7 +46,7 @@ def with_options(case: SkipCase, seed: int) -> SkipCase:
     }
     drawn += [f"{name} {value}" for name, value in transport.items()]
     fabric = structs.replace(fabric, transport=structs.replace(fabric.transport, **transport))
-    switch = {"latency": Duration(draw.choice([0, 0, 300 * NS]))}
+    switch: dict[str, Any] = {"latency": Duration(draw.choice([0, 0, 300 * NS]))}
     if fabric.pfc is None and draw.random() < 0.3:
         switch["buffer"] = Size(draw.choice([100, 500, 2000]) * KIB)
     fabric = structs.replace(fabric, switch=structs.replace(fabric.switch, **switch))
@@ -58,8 +60,12 @@ def with_options(case: SkipCase, seed: int) -> SkipCase:
 
 def _drawn_topology(topology: Topology, ranks: int, draw: random.Random) -> Topology:
     """Draw another topology with a host for each rank, or other links of the same, in two of five cases."""
-    others = [Torus(size=(2, -(-ranks // 2))), DualPlane(leaves=-(-ranks // 2), spines=2, hosts_per_leaf=2)]
-    others += [Dragonfly(routers=2, hosts_per_router=-(-ranks // 6), global_links=1)]
+    half = -(-ranks // 2)
+    others: list[Topology] = [
+        Torus(size=(2, half)),
+        DualPlane(leaves=half, spines=2, hosts_per_leaf=2),
+        Dragonfly(routers=2, hosts_per_router=-(-ranks // 6), global_links=1),
+    ]
     other, is_other, is_slow = draw.choice(others), draw.random() < 0.2, draw.random() < 0.25
     if is_other:
         return other
@@ -72,12 +78,13 @@ def _with_rare_options(fabric: Fabric, draw: random.Random, drawn: list[str]) ->
     """Draw one or two options that keep a state of their own, or draw at random."""
     for option in draw.sample(["balancing", "retry", "burst", "loss", "cut-through", "trimming", "weights"], 2):
         if option == "balancing":
-            mode = draw.choice(["flowlet", "spray", "round-robin", "adaptive", "reps"])
-            drawn.append(mode)
-            fabric = structs.replace(fabric, load_balancing=LoadBalancing(mode=mode))
+            balancing = draw.choice(BALANCINGS)
+            drawn.append(balancing.mode)
+            fabric = structs.replace(fabric, load_balancing=balancing)
         elif option in ("retry", "burst", "loss"):
-            value = {"retry": "go-back-n", "burst": Size(100 * KIB), "loss": draw.choice([1e-5, 1e-3])}[option]
+            value: Any = {"retry": "go-back-n", "burst": Size(100 * KIB), "loss": draw.choice([1e-5, 1e-3])}[option]
             drawn.append(f"{option} {value}")
+            assert fabric.link is not None
             fabric = structs.replace(fabric, link=structs.replace(fabric.link, **{option: value}))
         elif option == "cut-through":
             drawn.append(option)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ from simtwin.fabric.schema import (
 )
 from simtwin.fabric.topology import build_network
 from simtwin.play.twin import Twin
+from simtwin.play.watching import Watch
 
 GBPS, KIB, MIB, NS, US = 10**9, 1 << 10, 1 << 20, 10**3, 10**6
 OPERATIONS = (Op.ALL_REDUCE, Op.ALL_REDUCE, Op.REDUCE_SCATTER, Op.ALL_GATHER, Op.BROADCAST, Op.ALL_TO_ALL)
@@ -200,16 +201,16 @@ def run_to_the_end(
     skips: bool,
     stops_ps: tuple[int, ...] = (),
     recorded: list[int] | None = None,
-    **of_episodes: int,
+    bounds: Mapping[str, int] | None = None,
 ) -> Run:
     """Play a plan, from the beginning again where episodes ask for it; sample at the stops, which allow none.
 
-    `recorded`: ranks whose nodes and messages are recorded; None: all. `of_episodes`: options of Twin.episodes.
+    `recorded`: ranks whose nodes and messages are recorded; None: all. `bounds`: options of Twin.episodes.
     """
     keeps_records = None if recorded is None else np.isin(np.arange(len(plan.ranks)), recorded)
     episodes = None
     if skips and not stops_ps:
-        episodes = twin.episodes(plan, **of_episodes)
+        episodes = twin.episodes(plan, **(bounds or {}))
     ready_s = 0.0
     while True:
         simulator = twin.simulator(plan, keeps_records=keeps_records)
@@ -235,15 +236,15 @@ def twin_of_case(case: SkipCase) -> Twin:
     return Twin(case.fabric, build_network(case.fabric), list(range(case.workload.world_size)), threads=case.threads)
 
 
-def play(case: SkipCase, *, skips: bool, **of_episodes: int) -> Played:
-    """Play a case in one of the two ways. `of_episodes`: options of Twin.episodes, for cases with one iteration."""
+def play(case: SkipCase, *, skips: bool, **bounds: int) -> Played:
+    """Play a case in one of the two ways. `bounds`: options of Twin.episodes, for cases with one iteration."""
     twin = twin_of_case(case)
     if case.iterations > 1:
         return _play_iterations(case, twin, skips=skips)
     plan = build_plan(case.workload, lowering=case.lowering)
     if case.memory_bytes is not None:
-        of_episodes["memory_bytes"] = case.memory_bytes
-    run = run_to_the_end(twin, plan, skips=skips, stops_ps=case.stops_ps, **of_episodes)
+        bounds["memory_bytes"] = case.memory_bytes
+    run = run_to_the_end(twin, plan, skips=skips, stops_ps=case.stops_ps, bounds=bounds)
     simulator, recurrence, episodes = run.simulator, run.recurrence, run.episodes
     bits = dict(_bits(simulator, plan.ranks))
     links = simulator.links()
@@ -266,7 +267,8 @@ def play(case: SkipCase, *, skips: bool, **of_episodes: int) -> Played:
 def _play_iterations(case: SkipCase, twin: Twin, *, skips: bool) -> Played:
     """Play a case as `genie simulate -n` does; counters are sums over iterations, times are of each."""
     numbers = range(1, case.iterations + 1)
-    simulation = twin.play(case.workload, lowering=case.lowering, iterations=numbers, skips=skips)
+    watch = Watch() if case.memory_bytes is None else Watch(skip_memory_bytes=case.memory_bytes)
+    simulation = twin.play(case.workload, lowering=case.lowering, iterations=numbers, skips=skips, watch=watch)
     counters, skipped = simulation.counters, simulation.skipped
     bits = {"packets": counters["data_packets"], "dropped": counters["dropped"]}
     bits |= {f"link {name}": np.array(values) for name, values in counters["links"].items()}

@@ -69,9 +69,9 @@ def main() -> int:
         if kind and not given.checkpoint_packets:
             case = replace(case, iterations=drawn_iterations(seed))
         played = play(case, skips=False)
-        of_episodes = {"checkpoint_packets": given.checkpoint_packets} if given.checkpoint_packets else {}
-        of_episodes |= {"free_packets": FREE_PACKETS} if kind else {}
-        skipped = play(case, skips=True, **of_episodes)
+        bounds = {"checkpoint_packets": given.checkpoint_packets} if given.checkpoint_packets else {}
+        bounds |= {"free_packets": FREE_PACKETS} if kind else {}
+        skipped = play(case, skips=True, **bounds)
         difference = first_difference(played, skipped)
         share = skipped.skipped / max(skipped.packets, 1)
         if not played.marked:

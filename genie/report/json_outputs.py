@@ -263,11 +263,13 @@ class LiveRunFile(RunFields):
 class EpisodeFields(TypedDict):
     """Parts of a job that were played apart: how often one stood for packets, and how many different ones.
 
+    `played`: data packets of these plays.
     `need_one_thread`: whether several threads are the only reason for having none.
     """
 
     replayed: int
     distinct: int
+    played: NotRequired[int]
     need_one_thread: NotRequired[bool]
 
 

@@ -47,17 +47,6 @@ std::unique_ptr<Simulator> make_simulator(const Network& network, const roce::Qu
                                      roce::SpreadConfig{queue_pairs, split}, threads, keeps);
 }
 
-// Asks Python whether to stop. A signal whose handler raises comes again once Python has control.
-bool asks(const nb::callable& is_asked) {
-  const nb::gil_scoped_acquire gil;
-  try {
-    return nb::cast<bool>(is_asked());
-  } catch (nb::python_error&) {
-    PyErr_SetInterrupt();
-    return true;
-  }
-}
-
 std::unique_ptr<Episodes> make_episodes(const Network& network, const roce::QueuePairConfig& config,
                                         const Plan& plan, const Column<std::int32_t>& host_of_rank,
                                         std::uint32_t queue_pairs, bool split, std::uint64_t memory_bytes,
@@ -269,10 +258,15 @@ void register_twin(nb::module_& m) {
       .def(
           "stop_when",
           [](Episodes& episodes, nb::callable is_asked) {
-            episodes.stop_when([is_asked = std::move(is_asked)] { return asks(is_asked); });
+            episodes.stop_when([is_asked = std::move(is_asked)] {
+              const nb::gil_scoped_acquire gil;
+              return nb::cast<bool>(is_asked());
+            });
           },
           "is_asked"_a,
-          "Call is_asked() now and then during plays that take long. If it returns true, the run ends soon.")
+          "Call is_asked() now and then during plays that take long. If it returns true, the run ends soon. "
+          "If it raises, so does the run.")
+      .def_prop_ro("is_interrupted", &Episodes::is_interrupted, "Whether is_asked() has returned true.")
       .def("stop", &Episodes::stop,
            "After a run that was stopped: give the simulator the results of what is over.")
       .def_prop_ro("unusable", &Episodes::unusable,
@@ -288,6 +282,7 @@ void register_twin(nb::module_& m) {
         out["resumed"] = report.plays.resumed;
         out["joined"] = report.plays.joined;
         out["beginnings"] = report.beginnings;
+        out["needs_one_thread"] = report.needs_one_thread;
         out["is_too_costly"] = report.is_too_costly;
         out["reasons"] = report.reasons;
         return out;

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from simtwin.play.twin import Simulation
 
 NO_RECURRENCE = "no period was found that could be skipped"
-SEVERAL_THREADS = "several threads play"  # the reason of the native core, after all others
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,9 @@ class IterationSkips:
         stop: Callable[[], str | None] | None = None,
     ) -> None:
         self.episodes, self._no_episodes, self._error, self._seed = episodes, no_episodes, error, seed
+        self._told: list[str] = []
         if episodes is not None and stop is not None:
-            episodes.stop_when(lambda: stop() is not None)
+            episodes.stop_when(_noting(stop, self._told))
         self._simulator: genie_core.Simulator | None = None
         self._recurrence: genie_core.Recurrence | None = None
         self.estimator: Estimator | None = None
@@ -139,6 +139,12 @@ class IterationSkips:
             return self.recurrence.run
         self.estimator = Estimator(simulator, self.recurrence, self._error, self._seed)
         return self.estimator.run
+
+    @property
+    def told(self) -> str:
+        """The reason to stop that a play apart was told, which has ended the run; "" for none."""
+        is_interrupted = self.episodes is not None and self.episodes.is_interrupted
+        return self._told[0] if is_interrupted else ""
 
     @property
     def recurrence(self) -> genie_core.Recurrence:
@@ -165,7 +171,7 @@ class IterationSkips:
     @property
     def episodes_need_one_thread(self) -> bool:
         """Whether several threads are the only reason for having no episodes."""
-        return self.episodes is not None and bool(self.episodes.unusable == SEVERAL_THREADS)
+        return self.episodes is not None and bool(self.episodes.report["needs_one_thread"])
 
     @property
     def reasons(self) -> list[str]:
@@ -186,6 +192,20 @@ class IterationSkips:
             refused = dict.fromkeys(self.episodes.report["reasons"])
             found += [f"some collectives were not played apart: {cause}" for cause in refused]
         return list(filter(None, found))
+
+
+def _noting(stop: Callable[[], str | None], told: list[str]) -> Callable[[], bool]:
+    """Return whether to stop, as a function that notes the reason. It has no reference to the skips, nor to episodes.
+
+    The core's objects are not found by the garbage collector, so that a circle of references would keep them.
+    """
+
+    def is_asked() -> bool:
+        if reason := stop():
+            told.append(reason)
+        return bool(told)
+
+    return is_asked
 
 
 def first_difference(played: Simulation, skipped: Simulation) -> str:

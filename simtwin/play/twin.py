@@ -39,7 +39,7 @@ from simtwin.play.recorded_ranks import first_of_each_class, is_large
 from simtwin.play.round_trip import base_round_trip_ps, needs_all_routes
 from simtwin.play.skipping import IterationSkips, Skipped
 from simtwin.play.warnings import warnings_on
-from simtwin.play.watching import Stopped, Watch
+from simtwin.play.watching import Stopped, Watch, whole_ns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -219,7 +219,7 @@ class Twin:
             skipping = self._skipping(plan, number, watch, gathered.no_episodes) if may_skip else None
             start = partial(self._start, plan, number, losses, keep_trace, analytic, gathered.recorded)
             play = partial(watch.play, iteration=iteration, place=place, iterations=len(iterations))
-            simulator, stopped = _played(start, play, skipping)
+            simulator, stopped = _play_iteration(iteration, start, play, skipping)
             if skipping is not None:
                 gathered.add_skips(skipping, iteration)
             wall_s = time.perf_counter() - began
@@ -281,15 +281,27 @@ class Twin:
             keeps_records=keeps_records,
         )
 
-    def episodes(self, plan: Plan, **bounds: int) -> genie_core.Episodes:
+    def episodes(
+        self,
+        plan: Plan,
+        *,
+        memory_bytes: int | None = None,
+        checkpoint_packets: int | None = None,
+        free_packets: int | None = None,
+    ) -> genie_core.Episodes:
         """Return the episodes of a plan, for the simulators of one iteration.
 
-        The bounds, with defaults in the core: `memory_bytes`: of episodes and checkpoints that are used again, by
+        Bounds that are None are the core's own. `memory_bytes`: of episodes and checkpoints that are used again, by
         estimates. `checkpoint_packets`: data packets that a forecast plays at a time, and at the least between two
         checkpoints, from which later plays go on. `free_packets`: data packets that may be played in vain in any job; a
         quarter of a larger job's may be.
         """
         transport = self.fabric.transport
+        bounds = {
+            "memory_bytes": memory_bytes,
+            "checkpoint_packets": checkpoint_packets,
+            "free_packets": free_packets,
+        }
         return genie_core.Episodes(
             self._native,
             self._config,
@@ -297,7 +309,7 @@ class Twin:
             self.host_of_rank,
             queue_pairs=transport.queue_pairs or 1,
             split=transport.split or False,
-            **bounds,
+            **{name: value for name, value in bounds.items() if value is not None},
         )
 
     def _failure(self, workload: Workload, simulator: Simulator, iteration: int) -> Stopped:
@@ -380,8 +392,8 @@ class Twin:
         return ClosedForms(self.fabric, self.network, self.routes, self.host_of_rank.tolist(), lowering)
 
 
-def _played(
-    start: Callable[[], Simulator], play: Callable[..., Stopped | None], skipping: IterationSkips | None
+def _play_iteration(
+    iteration: int, start: Callable[[], Simulator], play: Callable[..., Stopped | None], skipping: IterationSkips | None
 ) -> tuple[Simulator, Stopped | None]:
     """Play an iteration, in a new simulator each time that its episodes ask for one.
 
@@ -394,6 +406,8 @@ def _played(
         if skipping is not None and isinstance(simulator, genie_core.Simulator):
             run = skipping.attach(simulator)
         stopped = play(simulator, run=run)
+        if stopped is None and skipping is not None and skipping.told:
+            stopped = Stopped(iteration, whole_ns(simulator.now_ps), skipping.told)
         if skipping is None or not skipping.begins_again(stopped is not None):
             return simulator, stopped
 

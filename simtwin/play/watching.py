@@ -95,7 +95,7 @@ class Watch:
                 if not stands:
                     return Stopped(iteration, simulator.now_ps, why)
                 # Go on until all threads have reached one time.
-                limit_ps = min(limit_ps, max(_whole_ns(simulator.now_ps), sampled_ps))
+                limit_ps = min(limit_ps, max(whole_ns(simulator.now_ps), sampled_ps))
             until_ps = min(next_ps, limit_ps)
             began = time.monotonic()
             more = (run or simulator.run)(events, *([] if until_ps == NEVER_PS else [until_ps]))
@@ -104,14 +104,11 @@ class Watch:
             if self.progress is not None:
                 self.progress(simulator, place, iterations)
             is_over = not more and (until_ps == NEVER_PS or simulator.over)
-            # A play apart has heard a stop: all have come to the time of its start.
-            if is_over and stands and not simulator.done and self.stop is not None and (told := self.stop()):
-                return Stopped(iteration, _whole_ns(simulator.now_ps), told)
             if not more and until_ps == limit_ps and simulator.done:
                 limit_ps = NEVER_PS  # only timers are left
             is_end = is_over or (not more and until_ps == limit_ps)
             if series is not None and not more and until_ps > sampled_ps:
-                end_ps = _whole_ns(simulator.now_ps) if is_over else until_ps
+                end_ps = whole_ns(simulator.now_ps) if is_over else until_ps
                 sampled_ps = end_ps if end_ps > sampled_ps else until_ps
                 next_ps = series.sample(simulator, iteration, sampled_ps, share)
                 if series.is_full:
@@ -138,6 +135,6 @@ def share_done(simulator: Simulator) -> float | None:
     return share
 
 
-def _whole_ns(time_ps: int) -> int:
+def whole_ns(time_ps: int) -> int:
     """Return a time rounded up to whole ns, in ps."""
     return -(-time_ps // 1000) * 1000

@@ -18,7 +18,6 @@ from live_runs import GENIE, Ended, heed_signals, in_this_process, rings
 from genie.cli.simulation_progress import Progress, StopSignals
 from genie.record import open_run
 from genie.record.schemas import SERIES_SCHEMA
-from simtwin.play.skipping import SEVERAL_THREADS
 
 pytestmark = pytest.mark.live
 
@@ -252,7 +251,7 @@ def test_a_run_of_the_twin_is_not_followed(trace: str, tmp_path: Path) -> None:
 def test_what_several_threads_do_not_skip_is_said(tmp_path: Path) -> None:
     again = rings(tmp_path, 8, collectives=5, size_bytes=64 << 10, compute_ns=100_000_000)
     fabric = ("--fabric", str(FABRICS / "lab-8.toml"))
-    reason = f"no episodes: {SEVERAL_THREADS}"
+    reason = "no episodes: several threads play"
 
     def simulated(*arguments: str) -> tuple[Ended, list[str], int]:
         ended = in_this_process("simulate", again, *fabric, "-o", str(tmp_path / "out"), *arguments)

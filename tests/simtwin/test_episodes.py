@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from common.episode_cases import draw_job
-from common.skip_cases import FREE_PACKETS, Played, SkipCase, first_difference, play, twin_of_case
+from common.skip_cases import FREE_PACKETS, Played, SkipCase, first_difference, play
 from twin_fabrics import GBPS, MIB, twin_of
 
 from genie.collectives.nccl.shape import NcclShape
@@ -29,7 +29,6 @@ from simtwin.fabric.schema import (
     Switch,
     Transport,
 )
-from simtwin.play.skipping import IterationSkips
 from simtwin.play.twin import Twin
 from simtwin.play.watching import Watch
 
@@ -340,31 +339,6 @@ def test_members_that_end_before_the_last_has_begun() -> None:
         graphs[rank], _ = builder.finish()
     workload = Workload("late root", 8, groups, graphs)
     compare(SkipCase("late root", Fabric(topology=SingleSwitch(hosts=8), link=LINK), workload, Lowering(), 1, ()))
-
-
-def test_a_play_that_takes_long_hears_a_stop() -> None:
-    case = draw_job(31006, 24, kind="stages")
-    twin, plan = twin_of_case(case), build_plan(case.workload, lowering=case.lowering)
-    ends_ps, asked = [], 0
-
-    def stop() -> str | None:
-        nonlocal asked
-        asked += 1
-        return "told to stop" if asked > 3 else None
-
-    for does_stop in (False, True):
-        # A play goes on for few packets at a time, so that it asks often.
-        episodes = twin.episodes(plan, checkpoint_packets=64, free_packets=FREE_PACKETS)
-        skips = IterationSkips(episodes, "", 0.0, 1, stop if does_stop else None)
-        simulator = twin.simulator(plan)
-        stopped = Watch(stop=stop if does_stop else None).play(simulator, 0, run=skips.attach(simulator))
-        assert not skips.begins_again(stopped is not None)
-        assert simulator.done != does_stop
-        ends_ps.append(simulator.now_ps)
-    assert asked == 5  # by the watch, by plays, and by the watch again
-    assert stopped is not None
-    assert (stopped.why, stopped.is_failure) == ("told to stop", False)
-    assert 0 < simulator.now_ps <= stopped.at_ps < ends_ps[0]
 
 
 def test_several_threads_play_without_episodes() -> None:

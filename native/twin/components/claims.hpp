@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "twin/components/component.hpp"
+#include "twin/components/claim.hpp"
 #include "twin/components/component_services.hpp"
 
 namespace genie::twin {
@@ -13,7 +13,13 @@ class Claims {
   Claims(const Network& network, ComponentServices& services)
       : services_(&services), claims_(static_cast<std::size_t>(network.links() / 2 + 1)) {}
 
-  Claim& operator[](std::uint32_t cable) { return claims_[cable]; }
+  const Claim& operator[](std::uint32_t cable) const { return claims_[cable]; }
+  // Packets of the simulator's own use the cable from now on.
+  void set_live(std::uint32_t cable) { claims_[cable].is_live = true; }
+  // The component needs the cable until a time, if it has it.
+  void set_until(const Component& component, std::uint32_t cable, TimePs time) {
+    if (claims_[cable].is_of(component)) claims_[cable].until = time;
+  }
   bool is_owned(const Component& component, std::uint32_t cable) const {
     return claims_[cable].is_of(component) && !claims_[cable].is_live;
   }
@@ -21,8 +27,8 @@ class Claims {
     const Claim& own = claims_[cable];
     return is_owned(component, cable) || (!own.is_live && !(own.is_alive() && own.is_used_at(time)));
   }
-  // The cable is the component's, which keeps the services before.
-  void take(Component& component, std::uint32_t cable) {
+  // Gives a cable to a component, which first keeps the latest services of the cable's links.
+  void claim(Component& component, std::uint32_t cable) {
     Claim& own = claims_[cable];
     if (!own.is_of(component)) services_->enter(component, cable, own);
     own.take(component);

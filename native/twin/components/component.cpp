@@ -11,8 +11,14 @@ std::vector<std::uint32_t> Component::tags() const {
   return found;
 }
 
+std::vector<Kind> Component::kinds() const {
+  std::vector<Kind> found;
+  for (const std::unique_ptr<Act>& act : acts) found.push_back(act->kind);
+  return found;
+}
+
 // A message begins with its sender.
-bool Component::Source::has(const Act& act, const Act::Member& member) const {
+bool Component::Former::has(const Act& act, const Act::Member& member) const {
   const std::uint64_t sequence = act.is_message()
                                      ? std::min(act.members.front().sequence, act.members.back().sequence)
                                      : member.sequence;

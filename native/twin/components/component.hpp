@@ -1,4 +1,4 @@
-// Components of a job: collectives and messages that overlap in time and share links.
+// Components of a job: collectives and messages (acts) that overlap in time and share links.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/mix.hpp"
 #include "twin/memo/episode.hpp"
 #include "twin/memo/episode_places.hpp"
 #include "twin/memo/episode_play.hpp"
@@ -46,14 +45,16 @@ struct Act {
   bool is_complete() const { return is_message() || begun + expected == members.size(); }
 };
 
+// `tag` of an act and `numbers` of components are equal in all plans and for all time. `sequence` orders
+// starts. `serial` tells a component from those that have used the same object before.
 struct Component {
-  struct Entry {  // of a link, when the component began to use it
+  struct ServiceBefore {  // of a link, when the component began to use it
     std::uint32_t link = 0;
     InputOrder::Service service;
     std::uint64_t from = 0;  // number of the component whose service it is; 0: it is over
     bool is_later = false;   // others have used the link since the component did first
   };
-  // Of a play of what it has been made of, that it may go on from.
+  // Of the play of a part. The component's own play may go on from it.
   struct Checkpoint {
     SharedCheckpoint play;
     const EpisodePlace* place = nullptr;
@@ -61,30 +62,32 @@ struct Component {
 
     std::size_t memory_bytes() const { return play->memory_bytes(); }
   };
-  struct Source {
+  // A component that has become part of this one.
+  struct Former {
     std::vector<std::uint32_t> tags;      // of its acts, ascending
     std::uint64_t until = 0;              // starts in it, by their sequence
     std::vector<Checkpoint> checkpoints;  // by time
     // Of the component that it was, from when something joins it.
     std::vector<std::uint64_t> numbers = {};
-    std::vector<Entry> entries = {};
+    std::vector<ServiceBefore> entries = {};
 
     bool has(const Act& act, const Act::Member& member) const;
   };
-  // Of its episode, which is known only so far.
-  struct Play {
-    Play(const Network& part, std::shared_ptr<const roce::QueuePairConfig> config,
-         std::shared_ptr<const EpisodePlan> plan, const InputServices& services,
-         const std::vector<EpisodePlay::Past>& past)
+  // The play of its episode, which has stopped where the episode is known until.
+  struct UnfinishedPlay {
+    UnfinishedPlay(const Network& part, std::shared_ptr<const roce::QueuePairConfig> config,
+                   std::shared_ptr<const EpisodePlan> plan, const InputServices& services,
+                   const std::vector<EpisodePlay::Past>& past)
         : play(part, std::move(config), std::move(plan), services, past) {}
 
     EpisodePlay play;
-    Source source;
+    Former source;                        // its checkpoints
     std::uint64_t counted = 0, kept = 0;  // packets played, in the costs and at the latest checkpoint
   };
 
   // Ascending.
   std::vector<std::uint32_t> tags() const;
+  std::vector<Kind> kinds() const;
   // An episode that stands for it tells what comes before that.
   TimePs known_until_by(const Episode& known) const {
     return known.is_whole() ? kNever : first + known.until;
@@ -96,51 +99,19 @@ struct Component {
   TimePs first = kNever, until = kNever;
   Episode* episode = nullptr;
   TimePs known_until = kNever;  // its forecasts are of what comes before that
-  std::uint64_t serial = 0;     // of those that have had this place
+  std::uint64_t serial = 0;     // counts the components that have used this object
   // Forecasts of those that have become part of it: they hold until it has one of its own.
   std::vector<std::uint32_t> forecasts;
   std::vector<std::pair<std::int32_t, std::int64_t>> rooms;  // bytes by switch
   bool is_changed = false;                                   // since its forecast
   bool must_forecast = false;                                // something ends that it has no forecast of
   TimePs wakes_at = kNever;
-  std::vector<Source> sources;
-  std::unique_ptr<Play> play;
+  std::vector<Former> formers;
+  std::unique_ptr<UnfinishedPlay> unfinished;
   std::vector<std::uint64_t> numbers;  // its own, and those of the components that it has been made of
-  std::vector<Entry> entries;
+  std::vector<ServiceBefore> entries;
   std::uint32_t mark = 0;    // of services in its forecast
   std::uint64_t played = 0;  // data packets, for its forecast
-};
-
-struct Claim {  // of a cable
-  Component* component = nullptr;
-  std::uint64_t serial = 0;  // of the component
-  TimePs until = 0;
-  bool is_live = false;  // packets of the simulator use it
-
-  bool is_alive() const { return component != nullptr && serial == component->serial; }
-  bool is_of(const Component& own) const { return component == &own && serial == own.serial; }
-  // An act that has joined a component since its forecast may change how long it uses a cable.
-  bool is_used_at(TimePs time) const { return until > time || component->is_changed; }
-  void take(Component& own) {
-    component = &own;
-    serial = own.serial;
-    until = kNever;
-  }
-};
-
-struct Row {  // of a plan: an act's member
-  const Act* act = nullptr;
-  std::size_t member = 0;
-  std::int32_t row = -1, after = -1;  // among its rank's, and that of the one at whose end it begins
-
-  const Act::Member& own() const { return act->members[member]; }
-  std::int32_t rank() const { return act->place->ranks[member]; }
-  std::uint64_t key() const { return pair_key(act->tag, static_cast<std::uint32_t>(member)); }
-  bool is_receiver() const { return act->is_message() && rank() != act->sender; }
-  // Of its member, or of the sender of its message.
-  TimePs start() const {
-    return act->is_message() ? act->members[act->place->place_of(act->sender)].start : own().start;
-  }
 };
 
 }  // namespace genie::twin

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "twin/components/component.hpp"
+#include "twin/components/row.hpp"
 #include "twin/memo/episode_job.hpp"
 #include "twin/memo/known_episodes.hpp"
 

@@ -18,7 +18,7 @@ void ComponentServices::enter(Component& component, std::uint32_t cable, const C
   }
 }
 
-Component::Entry ComponentServices::latest_of(std::uint32_t link, const Claim& claim) {
+Component::ServiceBefore ComponentServices::latest_of(std::uint32_t link, const Claim& claim) {
   if (!claim.is_alive()) return {link, links_->inputs().service_of(link), 0};
   // Its results are not yet the simulator's.
   const Component& other = *claim.component;
@@ -29,8 +29,9 @@ Component::Entry ComponentServices::latest_of(std::uint32_t link, const Claim& c
     if (last != services.end())
       return {link, after(other, static_cast<std::size_t>(last - services.begin())), other.numbers.front()};
   }
-  const auto entry = std::ranges::find(other.entries, link, &Component::Entry::link);
-  return entry == other.entries.end() ? Component::Entry{link, links_->inputs().service_of(link), 0} : *entry;
+  const auto entry = std::ranges::find(other.entries, link, &Component::ServiceBefore::link);
+  return entry == other.entries.end() ? Component::ServiceBefore{link, links_->inputs().service_of(link), 0}
+                                      : *entry;
 }
 
 // Of those that are alike and begin at one time all services are at one time. The same link's have the order
@@ -44,7 +45,7 @@ InputOrder::Service ComponentServices::after(const Component& component, std::si
     return {time, at, own.mark == 0 && is_same_list ? component.mark : make_mark()};
   }
   const std::uint32_t link = component.place->part.links[own.link];
-  const auto entry = std::ranges::find(component.entries, link, &Component::Entry::link);
+  const auto entry = std::ranges::find(component.entries, link, &Component::ServiceBefore::link);
   if (entry == component.entries.end()) return {time, at, make_mark()};
   if (marks_in_step_.size() > kMarksMost) marks_in_step_.clear();  // orders are then less well known
   const auto [known, is_new] = marks_in_step_.try_emplace(
@@ -54,10 +55,10 @@ InputOrder::Service ComponentServices::after(const Component& component, std::si
   return {time, is_first ? link : entry->service.order, known->second};
 }
 
-InputServices ComponentServices::before(std::vector<Component::Entry>& entries,
+InputServices ComponentServices::before(std::vector<Component::ServiceBefore>& entries,
                                         const std::vector<std::uint64_t>& numbers, TimePs first,
                                         const NetworkPart& part) const {
-  using Entry = Component::Entry;
+  using Entry = Component::ServiceBefore;
   std::ranges::sort(entries, {}, [](const Entry& it) { return std::pair(it.link, it.service.time); });
   std::size_t kept = 0;
   for (std::size_t at = 0; at < entries.size(); ++at) {

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "twin/components/component.hpp"
+#include "twin/components/claim.hpp"
 #include "twin/network/links.hpp"
 
 namespace genie::twin {
@@ -17,13 +17,14 @@ class ComponentServices {
   // Keeps the latest services of a cable's links before the component uses them.
   void enter(Component& component, std::uint32_t cable, const Claim& before);
   // The latest service of a link whose cable was claimed so.
-  Component::Entry latest_of(std::uint32_t link, const Claim& claim);
+  Component::ServiceBefore latest_of(std::uint32_t link, const Claim& claim);
   // A service of a component's episode, by its place there.
   InputOrder::Service after(const Component& component, std::size_t at);
   // The services before a component, by the numbers of its part. Those before its first start count by their
   // order. `numbers`: of the component, whose own services do not count. Leaves the entries that do.
-  InputServices before(std::vector<Component::Entry>& entries, const std::vector<std::uint64_t>& numbers,
-                       TimePs first, const NetworkPart& part) const;
+  InputServices before(std::vector<Component::ServiceBefore>& entries,
+                       const std::vector<std::uint64_t>& numbers, TimePs first,
+                       const NetworkPart& part) const;
   // A number for services whose order is known.
   std::uint32_t make_mark() { return ++latest_mark_; }
   // Orders of components that begin at one time are then less well known.

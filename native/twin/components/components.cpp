@@ -9,7 +9,7 @@
 
 namespace genie::twin {
 
-Component& Components::take() {
+Component& Components::make() {
   if (free_.empty()) {
     components_.push_back(std::make_unique<Component>());
     free_.push_back(components_.back().get());
@@ -21,7 +21,7 @@ Component& Components::take() {
 }
 
 void Components::absorb(Component& into, Component& other) {
-  if (!into.sources.empty() || !other.sources.empty()) {
+  if (!into.formers.empty() || !other.formers.empty()) {
     keep_source(into);
     keep_source(other);
   }
@@ -41,7 +41,7 @@ void Components::absorb(Component& into, Component& other) {
   for (const std::uint32_t place : other.claimed_places)
     claims_->hand_over(places_->at(place).cables, other, into);
   into.rooms.insert(into.rooms.end(), other.rooms.begin(), other.rooms.end());
-  std::ranges::move(other.sources, std::back_inserter(into.sources));
+  std::ranges::move(other.formers, std::back_inserter(into.formers));
   release(other);
 }
 
@@ -51,7 +51,7 @@ void Components::release(Component& component) {
     for (const std::int32_t rank : act->place->ranks)
       std::erase_if(in_progress_[index(rank)], [&](const InProgress& it) { return it.act == act.get(); });
   }
-  costs_->set_standing(component.played, 0);
+  costs_->change_standing(std::exchange(component.played, 0), 0);
   const std::uint64_t serial = component.serial + 1;
   component = Component{};
   component.serial = serial;
@@ -106,7 +106,7 @@ bool Components::withdraw(Component& component) {
 }
 
 void Components::set_changed(Component& component) {
-  component.play.reset();
+  component.unfinished.reset();
   if (!std::exchange(component.is_changed, true)) changed_.push_back(&component);
 }
 
@@ -123,11 +123,11 @@ void Components::give_back_rooms(Component& component) {
 
 // The component so far, where it is not of several parts.
 void Components::keep_source(Component& component) const {
-  if (component.sources.empty())
-    component.sources.push_back({.tags = component.tags(), .until = latest_sequence_, .checkpoints = {}});
-  if (component.sources.size() > 1) return;
-  component.sources.front().numbers = component.numbers;
-  component.sources.front().entries = component.entries;
+  if (component.formers.empty())
+    component.formers.push_back({.tags = component.tags(), .until = latest_sequence_, .checkpoints = {}});
+  if (component.formers.size() > 1) return;
+  component.formers.front().numbers = component.numbers;
+  component.formers.front().entries = component.entries;
 }
 
 }  // namespace genie::twin

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/flat_map.hpp"
@@ -26,7 +27,7 @@ class Components {
       : places_(&places), claims_(&claims), costs_(&costs), simulator_(&simulator), in_progress_(ranks) {}
 
   const std::vector<std::unique_ptr<Component>>& all() const { return components_; }
-  Component& take();
+  Component& make();
   // One becomes part of another.
   void absorb(Component& into, Component& other);
   // Nothing of it is left.
@@ -50,8 +51,9 @@ class Components {
   std::uint64_t latest_sequence() const { return latest_sequence_; }
 
   void set_changed(Component& component);
-  // All that have changed since their forecast, and others that had.
-  std::vector<Component*>& changed() { return changed_; }
+  // All that have changed since their forecast, and others that had. Those that are put back come again.
+  std::vector<Component*> take_changed() { return std::exchange(changed_, {}); }
+  void put_back(Component& component) { changed_.push_back(&component); }
   // Ranks hear of none of its ends any more.
   void take_back(Component& component);
   void give_back_rooms(Component& component);

@@ -1,4 +1,4 @@
-// Parts of a component, by the time from which a play goes on.
+// A part of a component: its acts, and what it has used until the time of a checkpoint.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/index.hpp"
-#include "twin/components/component.hpp"
+#include "twin/components/row.hpp"
 #include "twin/memo/episode_job.hpp"
 
 namespace genie::twin {
@@ -28,7 +28,7 @@ inline bool have_ranks_in_common(const UsesOfRanks& one, const UsesOfRanks& othe
 
 struct Part {
   Component::Checkpoint checkpoint = {};
-  const Component::Source* source = nullptr;  // that it is played alone from; nullptr: it has the checkpoint
+  const Component::Former* source = nullptr;  // that it is played alone from; nullptr: it has the checkpoint
   std::vector<Row> rows = {};                 // that have begun
   UsesOfRanks uses_of_ranks = {};
   std::unordered_set<std::int32_t> earlier_ranks = {};  // that others have used later
@@ -89,8 +89,9 @@ struct Part {
 
 // By their first starts. Empty: two have a host at the same time, or more than two have one.
 std::vector<Part> parts_in_order(Part own, std::vector<Part> others);
-// Of each link that both have used one has left it before the other could come. So has one that has used it
-// earlier, too: else both would have been one component by then. At a host both have begun something.
+// True where two parts have taken turns. On each link that both use, the packets of one had left before those
+// of the other could come. So it is for uses before, too: else both would have been one component by then. At
+// a host both have begun something.
 bool take_turns(const EpisodeJob& job, const Part& one, const Part& other, TimePs zero);
 
 }  // namespace genie::twin

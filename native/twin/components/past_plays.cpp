@@ -118,16 +118,33 @@ Renumbering renumbering(const Component::Checkpoint& checkpoint, const std::vect
   return to;
 }
 
+// Their own numbers of rows, of a part that is played alone. One that began at the end of another part's
+// begins at its time.
+void number_anew(std::vector<Row>& rows) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> own_rows;
+  for (const Row& row : rows) own_rows[{row.rank(), row.row}] = 0;
+  std::int32_t next = 0, rank = -1;
+  for (auto& [key, row] : own_rows) {
+    if (std::exchange(rank, key.first) != key.first) next = 0;
+    row = next++;
+  }
+  for (Row& row : rows) {
+    const auto followed = own_rows.find({row.rank(), row.after});
+    row.after = followed == own_rows.end() ? -1 : followed->second;
+    row.row = own_rows.at({row.rank(), row.row});
+  }
+}
+
 }  // namespace
 
 // The latest valid checkpoint, and what the component's other parts have come to by then.
 std::vector<EpisodePlay::Past> PastPlays::of(const Component& component, const std::vector<Row>& rows) {
   struct Kept {
     const Component::Checkpoint* checkpoint;
-    const Component::Source* source;
+    const Component::Former* source;
   };
   std::vector<Kept> candidates;
-  for (const Component::Source& source : component.sources) {
+  for (const Component::Former& source : component.formers) {
     for (const Component::Checkpoint& own : source.checkpoints) candidates.push_back({&own, &source});
   }
   std::ranges::stable_sort(candidates, std::ranges::greater{},
@@ -155,14 +172,14 @@ std::vector<EpisodePlay::Past> PastPlays::of(const Component& component, const s
 // or two have a host at the same time.
 std::vector<Part> PastPlays::parts_at(const Component& component, const std::vector<Row>& rows,
                                       const Component::Checkpoint& checkpoint,
-                                      const Component::Source& source) {
+                                      const Component::Former& source) {
   const TimePs until = checkpoint.play->now();
-  std::vector<Part> others(component.sources.size());
+  std::vector<Part> others(component.formers.size());
   Part own{.checkpoint = checkpoint};  // and what is of no source
   for (const Row& row : rows) {
     std::size_t at = 0;
-    while (at < others.size() && !component.sources[at].has(*row.act, row.own())) ++at;
-    const bool is_others = at < others.size() && &component.sources[at] != &source;
+    while (at < others.size() && !component.formers[at].has(*row.act, row.own())) ++at;
+    const bool is_others = at < others.size() && &component.formers[at] != &source;
     (is_others ? others[at] : own).rows.push_back(row);
   }
   if (!has_all(component.place->part, checkpoint.place->part) || !fits(checkpoint, own.rows, component.first))
@@ -172,7 +189,7 @@ std::vector<Part> PastPlays::parts_at(const Component& component, const std::vec
     if (std::ranges::any_of(others[at].rows, [&](const Row& row) { return start_of(row) == until; }))
       return {};
     std::erase_if(others[at].rows, [&](const Row& row) { return start_of(row) > until; });
-    others[at].source = &component.sources[at];
+    others[at].source = &component.formers[at];
   }
   std::erase_if(others, [](const Part& it) { return it.rows.empty(); });
   if (!others.empty() && expects_begun(checkpoint, own.rows)) return {};
@@ -201,7 +218,7 @@ bool PastPlays::play_parts(const Component& component, std::vector<Part>& parts)
   }
   for (std::size_t at = 0; at < parts.size(); ++at) {
     for (std::size_t other = at + 1; other < parts.size(); ++other) {
-      if (!take_turns(*job_, parts[at], parts[other], component.first)) return false;
+      if (!take_turns(memo_->job, parts[at], parts[other], component.first)) return false;
     }
   }
   return true;
@@ -212,25 +229,13 @@ bool PastPlays::play_parts(const Component& component, std::vector<Part>& parts)
 std::optional<Component::Checkpoint> PastPlays::play_alone(const Component& component, const Part& part,
                                                            const std::vector<const Part*>& others,
                                                            TimePs until) {
-  const Component::Source& source = *part.source;
+  const Component::Former& source = *part.source;
   std::vector<Row> rows = part.rows;
   std::vector<std::uint32_t> numbers;
   for (const Row& row : rows) numbers.push_back(row.act->place->number);
   for (const Component::Checkpoint& own : source.checkpoints) numbers.push_back(own.place->number);
-  const EpisodePlace& place = places_->of_all(std::move(numbers));
-  // Its own numbers of rows. One that began at the end of another part's begins at its time.
-  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> own_rows;
-  for (const Row& row : rows) own_rows[{row.rank(), row.row}] = 0;
-  std::int32_t next = 0, rank = -1;
-  for (auto& [key, row] : own_rows) {
-    if (std::exchange(rank, key.first) != key.first) next = 0;
-    row = next++;
-  }
-  for (Row& row : rows) {
-    const auto followed = own_rows.find({row.rank(), row.after});
-    row.after = followed == own_rows.end() ? -1 : followed->second;
-    row.row = own_rows.at({row.rank(), row.row});
-  }
+  const EpisodePlace& place = memo_->places.of_all(std::move(numbers));
+  number_anew(rows);
   const UsesOfCables uses = part.uses_of_cables(component.first, until);
   std::vector<EpisodePlay::Past> services_of;
   std::unordered_map<std::uint32_t, TimePs> served;  // by those, when
@@ -246,8 +251,8 @@ std::optional<Component::Checkpoint> PastPlays::play_alone(const Component& comp
     }
     services_of.push_back({other->checkpoint.play, std::move(to)});
   }
-  std::vector<Component::Entry> entries;
-  std::ranges::copy_if(source.entries, std::back_inserter(entries), [&](const Component::Entry& it) {
+  std::vector<Component::ServiceBefore> entries;
+  std::ranges::copy_if(source.entries, std::back_inserter(entries), [&](const Component::ServiceBefore& it) {
     if (!std::ranges::binary_search(place.part.links, it.link)) return false;
     const auto known = served.find(it.link);
     return known == served.end() || it.service.time - component.first > known->second;
@@ -259,11 +264,11 @@ std::optional<Component::Checkpoint> PastPlays::play_alone(const Component& comp
     if (const std::optional<Component::Checkpoint> found = whole(*own))
       past.push_back({found->play, renumbering(*found, rows, place)});
   }
-  EpisodePlay play(places_->network_of(place.alike), job_->config,
+  EpisodePlay play(memo_->places.network_of(place.alike), memo_->job.config,
                    plans_->plan_of(place, component.first, rows), services, past, services_of);
-  play.run(EpisodePlay::kAll, until, *interrupt_);
-  costs_->add_played(play.played());
-  if (interrupt_->is_set()) return std::nullopt;
+  play.run(EpisodePlay::kAll, until, memo_->interrupt);
+  memo_->costs.add_played(play.played());
+  if (memo_->interrupt.is_set()) return std::nullopt;
   SharedCheckpoint found = play.whole_checkpoint(until);
   if (found == nullptr) return std::nullopt;
   return Component::Checkpoint{std::move(found), &place, component.first};
@@ -272,9 +277,9 @@ std::optional<Component::Checkpoint> PastPlays::play_alone(const Component& comp
 // The groups that are ahead in a checkpoint come back in a play of their own.
 std::optional<Component::Checkpoint> PastPlays::whole(const Component::Checkpoint& checkpoint) {
   if (checkpoint.play->recurrence.ahead.groups.empty()) return checkpoint;
-  EpisodePlay play(places_->network_of(checkpoint.place->alike), *checkpoint.play);
+  EpisodePlay play(memo_->places.network_of(checkpoint.place->alike), *checkpoint.play);
   SharedCheckpoint found = play.whole_checkpoint(checkpoint.play->now());
-  costs_->add_played(play.played());
+  memo_->costs.add_played(play.played());
   if (found == nullptr) return std::nullopt;
   return Component::Checkpoint{std::move(found), checkpoint.place, checkpoint.first};
 }

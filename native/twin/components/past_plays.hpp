@@ -6,20 +6,14 @@
 #include "twin/components/component_plans.hpp"
 #include "twin/components/component_services.hpp"
 #include "twin/components/part.hpp"
-#include "twin/memo/play_costs.hpp"
+#include "twin/memo/episode_memo.hpp"
 
 namespace genie::twin {
 
 class PastPlays {
  public:
-  PastPlays(const EpisodeJob& job, EpisodePlaces& places, PlayCosts& costs, Interrupt& interrupt,
-            const ComponentServices& services, const ComponentPlans& plans)
-      : job_(&job),
-        places_(&places),
-        costs_(&costs),
-        interrupt_(&interrupt),
-        services_(&services),
-        plans_(&plans) {}
+  PastPlays(EpisodeMemo& memo, const ComponentServices& services, const ComponentPlans& plans)
+      : memo_(&memo), services_(&services), plans_(&plans) {}
 
   // At the latest valid checkpoint: what its component, and the other parts, have come to by then. Empty:
   // there is none, so that the play begins anew.
@@ -28,15 +22,12 @@ class PastPlays {
  private:
   std::optional<Component::Checkpoint> whole(const Component::Checkpoint& checkpoint);
   static std::vector<Part> parts_at(const Component& component, const std::vector<Row>& rows,
-                                    const Component::Checkpoint& checkpoint, const Component::Source& source);
+                                    const Component::Checkpoint& checkpoint, const Component::Former& source);
   bool play_parts(const Component& component, std::vector<Part>& parts);
   std::optional<Component::Checkpoint> play_alone(const Component& component, const Part& part,
                                                   const std::vector<const Part*>& others, TimePs until);
 
-  const EpisodeJob* job_;
-  EpisodePlaces* places_;
-  PlayCosts* costs_;
-  Interrupt* interrupt_;
+  EpisodeMemo* memo_;
   const ComponentServices* services_;
   const ComponentPlans* plans_;
 };

@@ -64,14 +64,14 @@ void EpisodeRun::note_live(const RankStart& start) {
     if (!is_first) return;
   }
   for (const std::uint32_t cable : place->cables) {
-    Claim& own = claims_[cable];
+    const Claim& own = claims_[cable];
     if (own.is_alive() && own.is_used_at(start.time))
-      return memo_->refusals.refuse(*own.component, kSameLinks);
+      return memo_->refusals.refuse(own.component->kinds(), kSameLinks);
     for (const std::uint32_t link : {2 * cable, 2 * cable + 1}) {
       if (!own.is_live && simulator_->links().target_of(link) >= memo_->job.network->hosts)
         simulator_->links().inputs().set_service(link, services_.latest_of(link, own).service);
     }
-    own.is_live = true;
+    claims_.set_live(cable);
   }
 }
 
@@ -103,7 +103,7 @@ Act& EpisodeRun::act_of(const RankStart& start) {
   const Operation& operation = start.operation;
   if (operation.type == Operation::Type::kSend) {
     const EpisodePlace& place = memo_->places.of_pair(start.rank, operation.peer, *simulator_);
-    Act& own = components_.add_act(components_.take(), place, kMessages);
+    Act& own = components_.add_act(components_.make(), place, kMessages);
     own.sender = start.rank;
     own.operation = operation;
     return own;
@@ -111,7 +111,7 @@ Act& EpisodeRun::act_of(const RankStart& start) {
   if (Act* const known = components_.find(key_of(operation))) return *known;
   const EpisodePlace& place = memo_->places.of_group(operation.peer, *simulator_);
   const Kind kind = memo_->kinds.of(*memo_->job.plans[index(start.rank)], row_of(operation));
-  return components_.add_act(components_.take(), place, kind, key_of(operation));
+  return components_.add_act(components_.make(), place, kind, key_of(operation));
 }
 
 // True for a start that the component's episode has. Another of the same member takes that one's place.
@@ -142,14 +142,14 @@ bool EpisodeRun::takes_expected(const RankStart& start) {
 void EpisodeRun::join(const Act& act, const std::vector<std::uint32_t>& cables, TimePs time) {
   if (act.component->entries.empty()) act.component->entries.reserve(2 * cables.size());
   for (const std::uint32_t cable : cables) {
-    Claim& own = claims_[cable];
+    const Claim& own = claims_[cable];
     if (own.is_live) memo_->refusals.refuse(act.kind, kSameLinks);
     if (own.is_alive() && own.component != act.component && own.is_used_at(time)) {
       Component& into = *own.component;
       components_.absorb(into, *act.component);
       components_.set_changed(into);
     }
-    claims_.take(*act.component, cable);
+    claims_.claim(*act.component, cable);
   }
 }
 

@@ -7,9 +7,9 @@
 #include "twin/components/claims.hpp"
 #include "twin/components/component_services.hpp"
 #include "twin/components/components.hpp"
-#include "twin/episodes/episode_memo.hpp"
 #include "twin/episodes/expected_starts.hpp"
 #include "twin/episodes/forecasts.hpp"
+#include "twin/memo/episode_memo.hpp"
 
 namespace genie::twin {
 

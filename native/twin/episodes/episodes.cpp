@@ -25,6 +25,7 @@ Episodes::Report Episodes::report() const {
   return {.distinct = memo_.known.distinct(),
           .plays = memo_.costs.counts(),
           .beginnings = beginnings_,
+          .needs_one_thread = needs_one_thread_,
           .is_too_costly = memo_.refusals.is_too_costly(),
           .reasons = memo_.refusals.reasons()};
 }
@@ -35,7 +36,8 @@ void Episodes::attach(Simulator& simulator) {
   Refusals& refusals = memo_.refusals;
   if (!simulator.is_divided()) refusals.give_up("links without any time join nodes");
   if (unusable().empty()) refusals.give_up(simulator.unfoldable());
-  if (unusable().empty() && simulator.threads() > 1) refusals.give_up("several threads play");
+  needs_one_thread_ = unusable().empty() && simulator.threads() > 1;
+  if (needs_one_thread_) refusals.give_up("several threads play");
   if (!unusable().empty()) return;
   refusals.begin(simulator);
   memo_.costs.begin();
@@ -57,6 +59,10 @@ void Episodes::began(std::vector<RankStart> starts, TimePs now) {
 
 bool Episodes::begins_again(const Simulator& simulator) {
   if (simulator_ == nullptr) return false;
+  if (is_interrupted()) {
+    stop();
+    return false;
+  }
   Refusals& refusals = memo_.refusals;
   if (!simulator.is_abandoned()) run_->check_live();
   if (!simulator.is_abandoned() && simulator.done()) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "roce/spread.hpp"
-#include "twin/episodes/episode_memo.hpp"
 #include "twin/episodes/episode_run.hpp"
+#include "twin/memo/episode_memo.hpp"
 #include "twin/packet_level/simulator.hpp"
 
 namespace genie::twin {
@@ -22,6 +22,7 @@ class Episodes final : public Simulator::Listener {
     std::uint64_t distinct = 0;  // episodes
     PlayCosts::Counts plays;
     std::uint64_t beginnings = 0;      // of the simulation
+    bool needs_one_thread = false;     // for episodes: only several threads hinder them
     bool is_too_costly = false;        // so that nothing is played apart any more
     std::vector<std::string> reasons;  // for another
   };
@@ -49,6 +50,8 @@ class Episodes final : public Simulator::Listener {
   bool begins_again(const Simulator& simulator);
   // During plays that take long `is_asked` is called now and then; if it returns true, the run ends soon.
   void stop_when(std::function<bool()> is_asked) { memo_.interrupt.ask_by(std::move(is_asked)); }
+  // is_asked() has returned true, so that the run has ended before its end.
+  bool is_interrupted() const { return memo_.interrupt.is_set(); }
   // A run was stopped: results of what is over by then become the simulator's.
   void stop();
 
@@ -60,6 +63,7 @@ class Episodes final : public Simulator::Listener {
   EpisodeMemo memo_;
   std::uint64_t checkpoint_packets_;
   std::uint64_t beginnings_ = 0;
+  bool needs_one_thread_ = false;
   Simulator* simulator_ = nullptr;  // while it plays
   std::optional<EpisodeRun> run_;   // of that one
 };

@@ -228,7 +228,7 @@ void ExpectedStarts::claim(Component& component, const EpisodePlace& place, std:
   bool is_new = false;
   for (const std::uint32_t cable : place.cables_of[member]) {
     if ((*claims_)[cable].is_of(component)) continue;
-    claims_->take(component, cable);
+    claims_->claim(component, cable);
     is_new = true;
   }
   if (is_new) component.claimed_places.push_back(place.number);

@@ -15,19 +15,15 @@ constexpr std::uint64_t kPlacesBytes = std::uint64_t{1} << 30;
 
 // Those that may wait are looked at again when something begins.
 void Forecasts::make_due(TimePs now) {
-  std::vector<Component*>& changed = components_->changed();
-  std::size_t kept = 0;
-  for (std::size_t at = 0; at < changed.size() && !simulator_->is_abandoned(); ++at) {
-    Component& own = *changed[at];
-    if (!own.is_changed) continue;  // it has become part of another
-    if (waits(own, now)) {
-      changed[kept++] = &own;
+  for (Component* const own : components_->take_changed()) {
+    if (!own->is_changed || simulator_->is_abandoned()) continue;  // it may have become part of another
+    if (waits(*own, now)) {
+      components_->put_back(*own);
     } else {
-      own.is_changed = own.must_forecast = false;
-      forecast(own, now);
+      own->is_changed = own->must_forecast = false;
+      forecast(*own, now);
     }
   }
-  changed.resize(kept);
 }
 
 // Ends of a component's acts, if nothing joins it but what it expects.
@@ -35,6 +31,7 @@ void Forecasts::forecast(Component& component, TimePs now) {
   if (std::ranges::none_of(component.acts, [](const auto& act) { return act->has_begun(); })) return;
   components_->take_back(component);
   components_->withdraw(component);
+  component.until = kNever;  // an end that was forecast before holds no more
   Refusals& refusals = memo_->refusals;
   if (3 * component.acts.size() > 2 * memo_->kinds.acts())
     return refusals.give_up("nearly all comes together");
@@ -48,7 +45,7 @@ void Forecasts::forecast(Component& component, TimePs now) {
     components_->take_back(component);
     if (components_->withdraw(component)) refusal = play(component, now);
   }
-  if (!refusal.empty()) refusals.refuse(component, refusal);
+  if (!refusal.empty()) refusals.refuse(component.kinds(), refusal);
 }
 
 void Forecasts::go_on(TimePs now) {
@@ -57,25 +54,26 @@ void Forecasts::go_on(TimePs now) {
     Component& own = *partly_known_[at];
     if (own.known_until == kNever || own.is_changed || own.known_until - lead_ps() > now) continue;
     if (!is_known(own, *own.episode, now)) {
-      if (own.play == nullptr) {
+      if (own.unfinished == nullptr) {
         forecast(own, now);
         continue;
       }
       memo_->costs.add_continued();
       memo_->known.replace(*own.episode, plays_.go_on(own, now, partly_known_.size()));
-      if (is_interrupted()) return;
+      if (stop_if_interrupted()) return;
     }
     const std::vector<Component*> all = partly_known_;
     for (Component* other : all) {
       if (other->known_until == kNever || other->is_changed || other->episode != own.episode) continue;
       components_->take_back(*other);
-      if (!take(*other, now).empty()) forecast(*other, now);
+      if (!adopt(*other, now).empty()) forecast(*other, now);
     }
   }
 }
 
-// Ranks may have to know more than an interrupted play says, so that the simulator stops here.
-bool Forecasts::is_interrupted() {
+// True where a play was interrupted. Ranks may have to know more than it says, so that the simulator stops
+// here.
+bool Forecasts::stop_if_interrupted() {
   if (memo_->interrupt.is_set()) simulator_->abandon();
   return memo_->interrupt.is_set();
 }
@@ -91,7 +89,7 @@ std::string Forecasts::play(Component& component, TimePs now) {
   const std::vector<Act*> acts = ComponentPlans::in_order(component);
   before_ = services_->before(component.entries, component.numbers, component.first, component.place->part);
   component.episode = &episode_of(component, acts, now);
-  return is_interrupted() ? "" : take(component, now);
+  return stop_if_interrupted() ? "" : adopt(component, now);
 }
 
 Episode& Forecasts::episode_of(Component& component, const std::vector<Act*>& acts, TimePs now) {
@@ -101,8 +99,8 @@ Episode& Forecasts::episode_of(Component& component, const std::vector<Act*>& ac
     const std::vector<Row> rows = ComponentPlans::rows_of(acts);
     memo_->known.replace(episode, plays_.begin(component, rows, before_, now, partly_known_.size()));
   } else {
-    component.play.reset();
-    if (component.episode != &episode) memo_->costs.set_standing(component.played, 0);
+    component.unfinished.reset();
+    if (component.episode != &episode) memo_->costs.change_standing(std::exchange(component.played, 0), 0);
   }
   return episode;
 }
@@ -114,7 +112,7 @@ void Forecasts::forget_unused() {
   memo_->known.forget_all_but(used);
 }
 
-std::string Forecasts::take(Component& component, TimePs now) {
+std::string Forecasts::adopt(Component& component, TimePs now) {
   const Episode& episode = *component.episode;
   if (!episode.refusal.empty()) return episode.refusal;
   const bool is_complete =
@@ -124,7 +122,8 @@ std::string Forecasts::take(Component& component, TimePs now) {
   const std::uint32_t number = simulator_->hosts().ranks().make_forecast();
   component.forecasts.push_back(number);
   if (!takes_ends(component, now, number)) {
-    memo_->refusals.refuse(component, "an end is known too late");  // it is past, whatever is expected
+    memo_->refusals.refuse(component.kinds(),
+                           "an end is known too late");  // it is past, whatever is expected
     return "";
   }
   const EpisodePlace& place = *component.place;
@@ -166,11 +165,10 @@ void Forecasts::take_rests(Component& component) {
     }
   }
   for (std::size_t at = 0; at < cables.size(); ++at) {
-    Claim& own = (*claims_)[cables[at]];
     const TimePs rest = is_in_use[at] != 0 ? kNever : episode.cable_rests[at];
     const TimePs until = rest == kNever ? kNever : component.first + rest;
     component.until = std::max(component.until, until);
-    if (own.is_of(component)) own.until = until;
+    claims_->set_until(component, cables[at], until);
   }
 }
 
@@ -191,19 +189,19 @@ bool Forecasts::takes_ends(Component& component, TimePs now, std::uint32_t forec
   }
   // At one instant in the order in which they end.
   if (heard_.size() > 1) {
-    std::ranges::sort(heard_, {}, [](const Heard& it) { return std::pair(it.rank, it.row); });
-    std::vector<Heard> sorted;
+    std::ranges::sort(heard_, {}, [](const HeardEnd& it) { return std::pair(it.rank, it.row); });
+    std::vector<HeardEnd> sorted;
     sorted.reserve(heard_.size());
     for (std::size_t rank = 0; rank < component.episode->end_order.size(); ++rank) {
       for (const std::int32_t row : component.episode->end_order[rank]) {
-        const auto own = std::ranges::lower_bound(heard_, std::pair(rank, row), {},
-                                                  [](const Heard& it) { return std::pair(it.rank, it.row); });
+        const auto own = std::ranges::lower_bound(
+            heard_, std::pair(rank, row), {}, [](const HeardEnd& it) { return std::pair(it.rank, it.row); });
         if (own != heard_.end() && own->rank == rank && own->row == row) sorted.push_back(*own);
       }
     }
     heard_.swap(sorted);
   }
-  for (const Heard& own : heard_) hear(*own.act, own.member, component, forecast);
+  for (const HeardEnd& own : heard_) hear(*own.act, own.member, component, forecast);
   return true;
 }
 

@@ -11,8 +11,8 @@
 #include "twin/components/component_plans.hpp"
 #include "twin/components/component_plays.hpp"
 #include "twin/components/components.hpp"
-#include "twin/episodes/episode_memo.hpp"
 #include "twin/episodes/expected_starts.hpp"
+#include "twin/memo/episode_memo.hpp"
 
 namespace genie::twin {
 
@@ -27,8 +27,7 @@ class Forecasts {
         expected_(&expected),
         simulator_(&simulator),
         plans_(memo.job, memo.places),
-        plays_(memo.job, memo.places, memo.known, memo.costs, memo.interrupt, services, plans_, components,
-               simulator, checkpoint_packets) {}
+        plays_(memo, services, plans_, components, simulator, checkpoint_packets) {}
 
   // Components that have changed are forecast, but for those that may wait.
   void make_due(TimePs now);
@@ -44,7 +43,7 @@ class Forecasts {
     std::uint64_t serial;
     friend bool operator>(const End& a, const End& b) { return a.time > b.time; }
   };
-  struct Heard {
+  struct HeardEnd {
     std::size_t rank;  // of the component's place
     std::int32_t row;
     const Act* act;
@@ -55,13 +54,13 @@ class Forecasts {
   void forecast(Component& component, TimePs now);
   std::string play(Component& component, TimePs now);
   Episode& episode_of(Component& component, const std::vector<Act*>& acts, TimePs now);
-  std::string take(Component& component, TimePs now);
+  std::string adopt(Component& component, TimePs now);
   bool takes_ends(Component& component, TimePs now, std::uint32_t forecast);
   void hear(const Act& act, std::size_t member, const Component& component, std::uint32_t forecast);
   void take_rests(Component& component);
   void finish(Component& component);
   void forget_unused();
-  bool is_interrupted();
+  bool stop_if_interrupted();
   // Lead: ranks need a forecast this long before an end.
   TimePs lead_ps() const { return 4 * simulator_->window_ps(); }
   // True where ranks need not know more yet.
@@ -79,9 +78,9 @@ class Forecasts {
   ComponentPlays plays_;
   std::vector<Component*> partly_known_;  // and others that were
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
-  std::vector<Heard> heard_;                // of the component at hand
-  InputServices before_;                    // it
-  KnownEpisodes::Description description_;  // of it
+  std::vector<HeardEnd> heard_;             // of the component at hand
+  InputServices before_;                    // services before the component at hand
+  KnownEpisodes::Description description_;  // of the component at hand
 };
 
 }  // namespace genie::twin

@@ -129,15 +129,36 @@ std::vector<Episode::Room> rooms_of(const Network& part, const Links& links) {
   return rooms;
 }
 
+// The latest of each link to a switch, by time.
+InputServices services_of(const Network& network, const Links& links) {
+  InputServices services;
+  std::map<std::uint32_t, std::uint64_t> order_of;
+  for (std::uint32_t link = 0; link < static_cast<std::uint32_t>(network.links()); ++link) {
+    if (network.link_target[link] < network.hosts || links.totals(link).packets == 0) continue;
+    const InputOrder::Service own = links.inputs().service_of(link);
+    order_of[link] = own.order;
+    services.push_back({.link = link, .time = own.time, .mark = own.mark});
+  }
+  std::ranges::sort(services, {}, [&](const InputService& it) {
+    return std::tuple(network.link_target[it.link], it.time, order_of[it.link]);
+  });
+  for (std::size_t at = 1; at < services.size(); ++at) {
+    InputService &one = services[at - 1], &next = services[at];
+    if (network.link_target[one.link] != network.link_target[next.link] || one.time != next.time) continue;
+    one.is_alone = next.is_alone = false;
+  }
+  return services;
+}
+
 }  // namespace
 
-EpisodePlay::EpisodePlay(const Network& part, std::shared_ptr<const roce::QueuePairConfig> config,
+EpisodePlay::EpisodePlay(const Network& network, std::shared_ptr<const roce::QueuePairConfig> config,
                          std::shared_ptr<const EpisodePlan> plan, const InputServices& services,
                          const std::vector<Past>& past, const std::vector<Past>& services_of)
-    : part_(part),
+    : network_(network),
       config_(std::move(config)),
       plan_(std::move(plan)),
-      simulator_(part, *config_, plan_->shared, plans_of(*plan_), plan_->hosts, kSeed),
+      simulator_(network, *config_, plan_->shared, plans_of(*plan_), plan_->hosts, kSeed),
       recurrence_(simulator_, true) {
   simulator_.hosts().ranks().watch(plan_->is_watched);
   simulator_.share_config(config_);
@@ -151,11 +172,11 @@ EpisodePlay::EpisodePlay(const Network& part, std::shared_ptr<const roce::QueueP
   before_ = simulator_.data_packets();
 }
 
-EpisodePlay::EpisodePlay(const Network& part, const EpisodeCheckpoint& from)
-    : part_(part),
+EpisodePlay::EpisodePlay(const Network& network, const EpisodeCheckpoint& from)
+    : network_(network),
       config_(from.state.hosts.queue_pairs.config),
       plan_(from.plan),
-      simulator_(part, *config_, plan_->shared, plans_of(*plan_), plan_->hosts, kSeed),
+      simulator_(network, *config_, plan_->shared, plans_of(*plan_), plan_->hosts, kSeed),
       recurrence_(simulator_, true) {
   simulator_.share_config(config_);
   simulator_.connect();
@@ -190,10 +211,11 @@ bool EpisodePlay::run(std::uint64_t packets, TimePs until, Interrupt& interrupt)
     refusal_ = "packets of several ports come together for one";
   for (const std::uint64_t from = played(); !was_refused() && played() - from < packets;) {
     sound_until_ = simulator_.next();
+    const std::uint64_t before = simulator_.events();
     const bool more = recurrence_.run(events, until);
+    interrupt.look(simulator_.events() - before);
     if (simulator_.links().has_doubtful_turn()) return refusal().empty();
     if (!more) return refusal().empty() && !simulator_.over();
-    interrupt.look();
     if (interrupt.is_set()) break;
   }
   return refusal().empty();
@@ -212,6 +234,31 @@ SharedCheckpoint EpisodePlay::whole_checkpoint(TimePs at) {
   return has_come ? checkpoint(at, nullptr) : nullptr;
 }
 
+// Until what is known of it.
+void EpisodePlay::add_rank(Episode& episode, std::size_t rank) {
+  const Walker& walker = simulator_.walkers()[rank];
+  std::vector<Episode::Node>& nodes = episode.nodes.emplace_back(walker.nodes().size());
+  std::vector<std::int32_t>& end_order = episode.end_order.emplace_back();
+  for (std::size_t at = 0; at < walker.end_order().size(); ++at) {
+    const std::int32_t row = walker.end_order()[at];
+    if (walker.nodes()[index(row)].end >= episode.until) continue;  // it has gone further than is known
+    nodes[index(row)].end = walker.nodes()[index(row)].end;
+    nodes[index(row)].end_link = simulator_.hosts().ranks().end_links(static_cast<std::int32_t>(rank))[at];
+    end_order.push_back(row);
+  }
+  const auto& kinds = plan_->ranks[rank]->table->kind;
+  const auto is_kept = [&](std::int32_t node) {
+    return episode.is_whole() || kinds[index(node)] == static_cast<std::uint8_t>(NodeKind::kRecv);
+  };
+  for (const SendRecord& record : walker.sends()) {
+    if (is_kept(record.node)) nodes[index(record.node)].sends.push_back(record);
+  }
+  for (const ReceiveRecord& record : walker.receives()) {
+    if (is_kept(record.node)) nodes[index(record.node)].receives.push_back(record);
+  }
+  episode.counters.push_back(simulator_.totals(static_cast<std::int32_t>(rank)));
+}
+
 Episode EpisodePlay::result(bool is_whole) {
   Links& links = simulator_.links();
   Episode episode;
@@ -228,48 +275,12 @@ Episode EpisodePlay::result(bool is_whole) {
   episode.data_packets = simulator_.data_packets();
   if (!episode.refusal.empty()) return episode;
   links.inputs().take_later(episode.until);
-  std::map<std::uint32_t, std::uint64_t> order_of;
-  for (std::size_t rank = 0; rank < plan_->ranks.size(); ++rank) {
-    const Walker& walker = simulator_.walkers()[rank];
-    std::vector<Episode::Node>& nodes = episode.nodes.emplace_back(walker.nodes().size());
-    std::vector<std::int32_t>& end_order = episode.end_order.emplace_back();
-    for (std::size_t at = 0; at < walker.end_order().size(); ++at) {
-      const std::int32_t row = walker.end_order()[at];
-      if (walker.nodes()[index(row)].end >= episode.until) continue;  // it has gone further than is known
-      nodes[index(row)].end = walker.nodes()[index(row)].end;
-      nodes[index(row)].end_link = simulator_.hosts().ranks().end_links(static_cast<std::int32_t>(rank))[at];
-      end_order.push_back(row);
-    }
-    const auto& kinds = plan_->ranks[rank]->table->kind;
-    const auto is_kept = [&](std::int32_t node) {
-      return is_whole || kinds[index(node)] == static_cast<std::uint8_t>(NodeKind::kRecv);
-    };
-    for (const SendRecord& record : walker.sends()) {
-      if (is_kept(record.node)) nodes[index(record.node)].sends.push_back(record);
-    }
-    for (const ReceiveRecord& record : walker.receives()) {
-      if (is_kept(record.node)) nodes[index(record.node)].receives.push_back(record);
-    }
-    episode.counters.push_back(simulator_.totals(static_cast<std::int32_t>(rank)));
-  }
-  for (std::int32_t link = 0; link < part_.links(); ++link)
+  for (std::size_t rank = 0; rank < plan_->ranks.size(); ++rank) add_rank(episode, rank);
+  for (std::int32_t link = 0; link < network_.links(); ++link)
     episode.links.push_back(simulator_.links().totals(static_cast<std::uint32_t>(link)));
-  episode.cable_rests = cable_rests_of(part_, simulator_, *config_, is_whole);
-  episode.rooms = rooms_of(part_, simulator_.links());
-  for (std::uint32_t link = 0; link < static_cast<std::uint32_t>(part_.links()); ++link) {
-    if (part_.link_target[link] < part_.hosts || simulator_.links().totals(link).packets == 0) continue;
-    const InputOrder::Service own = links.inputs().service_of(link);
-    order_of[link] = own.order;
-    episode.services.push_back({.link = link, .time = own.time, .mark = own.mark});
-  }
-  std::ranges::sort(episode.services, {}, [&](const InputService& it) {
-    return std::tuple(part_.link_target[it.link], it.time, order_of[it.link]);
-  });
-  for (std::size_t at = 1; at < episode.services.size(); ++at) {
-    InputService &one = episode.services[at - 1], &next = episode.services[at];
-    if (part_.link_target[one.link] != part_.link_target[next.link] || one.time != next.time) continue;
-    one.is_alone = next.is_alone = false;
-  }
+  episode.cable_rests = cable_rests_of(network_, simulator_, *config_, is_whole);
+  episode.rooms = rooms_of(network_, simulator_.links());
+  episode.services = services_of(network_, links);
   return episode;
 }
 

@@ -41,11 +41,11 @@ class EpisodePlay {
   // Of two that use a host one says that it is earlier there. Without any it begins.
   // `services_of`: others that have used links before it, of which the latest services alone count. They
   // renumber links, with kNone for those that are not here.
-  EpisodePlay(const Network& part, std::shared_ptr<const roce::QueuePairConfig> config,
+  EpisodePlay(const Network& network, std::shared_ptr<const roce::QueuePairConfig> config,
               std::shared_ptr<const EpisodePlan> plan, const InputServices& services,
               const std::vector<Past>& past = {}, const std::vector<Past>& services_of = {});
-  // The play that a checkpoint is of, from there on. `part`: its network.
-  EpisodePlay(const Network& part, const EpisodeCheckpoint& from);
+  // The play that a checkpoint is of, from there on. `network`: its own.
+  EpisodePlay(const Network& network, const EpisodeCheckpoint& from);
   EpisodePlay(const EpisodePlay&) = delete;
   EpisodePlay& operator=(const EpisodePlay&) = delete;
 
@@ -72,11 +72,12 @@ class EpisodePlay {
   Episode result(bool is_whole);
 
  private:
+  void add_rank(Episode& episode, std::size_t rank);
   bool is_sound() { return !simulator_.links().has_doubtful_turn() && refusal().empty(); }
   std::string refusal();
   bool was_refused();
 
-  const Network& part_;
+  const Network& network_;
   std::shared_ptr<const roce::QueuePairConfig> config_;
   std::shared_ptr<const EpisodePlan> plan_;
   Simulator simulator_;

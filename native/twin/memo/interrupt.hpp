@@ -1,4 +1,4 @@
-// A stop of the simulation that may be asked for while a play apart takes long.
+// A stop of the simulation, which plays apart that take long ask for.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,12 +8,15 @@ namespace genie::twin {
 
 class Interrupt {
  public:
-  // `is_asked`: called now and then, until it returns true.
+  // `is_asked`: called now and then, until it returns true. It may throw: the run then ends with the
+  // exception.
   void ask_by(std::function<bool()> is_asked) { is_asked_ = std::move(is_asked); }
-  // A play has gone on for a few milliseconds.
-  void look() {
-    constexpr std::uint32_t kLooksEach = 32;
-    if (is_set_ || !is_asked_ || ++looks_ % kLooksEach != 0) return;
+  // Plays have handled so many events more.
+  void look(std::uint64_t events) {
+    constexpr std::uint64_t kEventsEach = 1 << 17;  // about 10 ms
+    events_ += events;
+    if (is_set_ || !is_asked_ || events_ < kEventsEach) return;
+    events_ = 0;
     is_set_ = is_asked_();
   }
   // The simulation is to stop, and so is each play.
@@ -21,7 +24,7 @@ class Interrupt {
 
  private:
   std::function<bool()> is_asked_;
-  std::uint32_t looks_ = 0;
+  std::uint64_t events_ = 0;  // since it was asked
   bool is_set_ = false;
 };
 

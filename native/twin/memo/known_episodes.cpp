@@ -4,7 +4,7 @@
 
 namespace genie::twin {
 
-KnownEpisodes::Found KnownEpisodes::find(const Description& description) {
+KnownEpisodes::Lookup KnownEpisodes::find(const Description& description) {
   const auto [known, is_new] = known_.try_emplace(description);
   Episode& episode = known->second;
   if (is_new) {

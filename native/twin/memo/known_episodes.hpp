@@ -17,11 +17,11 @@ class KnownEpisodes {
   // `most_bytes`: about; beyond it, those that nothing uses are to be forgotten.
   explicit KnownEpisodes(std::uint64_t most_bytes) : most_bytes_(most_bytes) {}
 
-  struct Found {
+  struct Lookup {
     Episode& episode;  // until it is forgotten
     bool is_new;       // an empty one
   };
-  Found find(const Description& description);
+  Lookup find(const Description& description);
   // An episode is known so from now on. Others may refer to what was known before.
   void replace(Episode& known, Episode next);
   bool are_too_large() const { return bytes_ > most_bytes_; }
@@ -29,7 +29,7 @@ class KnownEpisodes {
 
   std::uint64_t memory_bytes() const { return bytes_; }
   std::uint64_t most_bytes() const { return most_bytes_; }
-  // The number that there have been.
+  // All that were ever known, forgotten ones included.
   std::uint64_t distinct() const { return distinct_; }
 
  private:

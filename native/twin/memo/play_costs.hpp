@@ -37,11 +37,9 @@ class PlayCosts {
     ++counts_.replayed;
     counts_.replaced += packets;
   }
-  // `known`: data packets that were played for a component's forecast, which change to `packets`. At its end
+  // Data packets that were played for a component's forecast were `before`, and are `packets`. At its end
   // they are compared with those that they replace.
-  void set_standing(std::uint64_t& known, std::uint64_t packets) {
-    standing_ += packets - std::exchange(known, packets);
-  }
+  void change_standing(std::uint64_t before, std::uint64_t packets) { standing_ += packets - before; }
   // Plays that replace nothing, because something has joined them, cost too much of the job.
   bool are_too_high() {
     constexpr std::uint64_t kMostInVain = 4;  // one of so many packets of a job may be played in vain

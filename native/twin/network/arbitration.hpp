@@ -188,7 +188,7 @@ class alignas(64) InputOrder {
 class SwitchInputs {
  public:
   // Before the links are added: of so many processes.
-  void clear(std::size_t processes, std::uint32_t links) {
+  void begin(std::size_t processes, std::uint32_t links) {
     inputs_.assign(processes, {});
     places_.assign(links, {});
   }

@@ -82,7 +82,7 @@ void Links::attach(const std::vector<std::uint32_t>& process_of_node) {
   std::vector<std::uint32_t> nodes(schedule_->processes());
   for (const std::uint32_t process : process_of_node) ++nodes[process];
   waiting_.assign(schedule_->processes(), {});
-  inputs_.clear(schedule_->processes(), count_);
+  inputs_.begin(schedule_->processes(), count_);
   batches_.resize(schedule_->threads());
   arenas_.resize(schedule_->threads());
   mailboxes_.resize(schedule_->threads());

@@ -129,7 +129,7 @@ class Simulator {
   void add_played(std::int32_t rank, const roce::QueuePairCounters& counters, std::uint64_t data_packets);
   // Packets that an estimate has skipped; modulo 2^64, so that a number can be taken back.
   void add_data_packets(std::uint64_t packets) { played_packets_ += packets; }
-  // Ends the run: what was played apart does not fit.
+  // Ends the run: what was played apart does not fit, or has stopped.
   void abandon() { abandoned_ = true; }
   bool is_abandoned() const { return abandoned_; }
   bool is_failed() const { return failed_; }

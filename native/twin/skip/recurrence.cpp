@@ -9,7 +9,6 @@
 namespace genie::twin {
 namespace {
 
-constexpr std::uint64_t kFirstCredit = 1 << 20;  // words
 // Cost of bringing all hosts to one instant, in words for each rank, and of a word of one rank's state.
 constexpr std::uint64_t kStopWordsPerRank = 256, kRankWordCost = 2;
 constexpr std::uint32_t kLooksFirst = 16;  // at all, before others are looked at alone
@@ -56,8 +55,7 @@ Recurrence::Recurrence(Simulator& simulator, bool sets_ahead)
       rhythm_(simulator, ahead_),
       active_ranks_(simulator.walkers().size()),
       next_change_(simulator.next_change_time()),
-      slice_(slice_of(simulator.walkers().size(), simulator.threads() > 1)),
-      credit_(kFirstCredit) {
+      slice_(slice_of(simulator.walkers().size(), simulator.threads() > 1)) {
   watches_.push_back(std::make_unique<Watch>(lag_max_));
 }
 
@@ -69,13 +67,7 @@ std::size_t Recurrence::Kept::memory_bytes() const {
 }
 
 Recurrence::Kept Recurrence::kept() const {
-  Kept kept{.ahead = ahead_.state(),
-            .watches = {},
-            .known = known_,
-            .events = events_,
-            .credit = credit_,
-            .rank_cost = rank_cost_,
-            .state_words = state_words_};
+  Kept kept{.ahead = ahead_.state(), .watches = {}, .known = known_, .budget = budget_};
   if (!ahead_.any()) return kept;
   for (const auto& own : watches_) {
     Watch& copy = kept.watches.emplace_back(*own);
@@ -93,10 +85,8 @@ void Recurrence::restore(const Kept& kept) {
     simulator_.hosts().ranks().see(own.rank, true);
   }
   known_ = kept.known;
-  events_ = kept.events;
-  credit_ = kept.credit;
-  rank_cost_ = kept.rank_cost;
-  state_words_ = kept.state_words;
+  budget_ = kept.budget;
+  budget_.forget_vain();
   next_change_ = simulator_.next_change_time();
 }
 
@@ -175,10 +165,14 @@ SharedState Recurrence::observe(Watch& own, TimePs now, TimePs period) {
       state.places.push_back({static_cast<std::int32_t>(rank), progress});
   }
   const std::uint64_t words = state.snapshot.words.size() + state.snapshot.counters.size();
-  (state.is_of_group ? own.words : state_words_) = words;
+  if (state.is_of_group) {
+    own.words = words;
+  } else {
+    budget_.set_state_words(words);
+  }
   ++report_.snapshots;
   report_.words += words;
-  credit_ -= std::min(credit_, words);
+  budget_.pay(words);
   return std::make_shared<const State>(std::move(state));
 }
 
@@ -188,7 +182,7 @@ void Recurrence::postpone(Search& search, std::uint64_t cost) {
   std::uint64_t periods = 1;
   if (search.next_look - search.looked_at >= search.period) {
     const std::uint64_t played = std::max<std::uint64_t>(simulator_.events() - search.events, 1);
-    periods += (cost - std::min(cost, credit_)) * kEventsPerWord / played;
+    periods += budget_.periods_until(cost, played);
     search.events = simulator_.events();
     search.looked_at = search.next_look;
   }
@@ -227,7 +221,7 @@ void Recurrence::look(Watch& own, TimePs now, TimePs until) {
   const bool keeps_for_loops = !looks_long && own.scope && own.outer.is_over() && own.loop.receives > 0 &&
                                own.inner.all_looks >= kLooksFew;
   const std::uint64_t words = words_of(own) * (keeps_for_loops ? 3 : 1);
-  if (report_.snapshots >= kFreeLooks && credit_ < words) {
+  if (report_.snapshots >= kFreeLooks && !budget_.has(words)) {
     if (looks_long) postpone(own.outer, words);
     if (looks_short) postpone(own.inner, words);
     return;
@@ -258,8 +252,8 @@ std::uint32_t Recurrence::group_looks_most(const Watch& own, const Search& searc
 
 // True where all are to be compared now.
 bool Recurrence::compare_group(Watch& own, Search& search, TimePs now) {
-  if (credit_ < rank_cost_) {
-    postpone(search, rank_cost_);
+  if (!budget_.has(budget_.rank_cost())) {
+    postpone(search, budget_.rank_cost());
     return false;
   }
   const std::uint32_t ranks = static_cast<std::uint32_t>(simulator_.walkers().size());
@@ -272,8 +266,7 @@ bool Recurrence::compare_group(Watch& own, Search& search, TimePs now) {
   simulator_.fold_ranks(seen, members);
   const std::uint64_t words = seen.found().words.size();
   report_.words += words;
-  rank_cost_ = words * kRankWordCost + active_ranks_ * kStopWordsPerRank;
-  credit_ -= std::min(credit_, rank_cost_);
+  budget_.pay_for_ranks(words * kRankWordCost + active_ranks_ * kStopWordsPerRank);
   search.events = simulator_.events();
   search.looked_at = now;
   if (search.of_group && search.of_group->recurs_in(seen.found())) {
@@ -283,7 +276,7 @@ bool Recurrence::compare_group(Watch& own, Search& search, TimePs now) {
     return more == 0 || compare_group(own, search, now);
   }
   ++search.looks;
-  ++looks_in_vain_;
+  budget_.note_vain();
   if (++search.all_looks > looks_most(own, search)) {
     end(own, search, false);
     return false;

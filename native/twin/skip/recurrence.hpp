@@ -13,6 +13,7 @@
 #include "core/snapshot.hpp"
 #include "twin/packet_level/simulator.hpp"
 #include "twin/skip/groups_ahead.hpp"
+#include "twin/skip/look_budget.hpp"
 #include "twin/skip/packet_rhythm.hpp"
 #include "twin/skip/watch.hpp"
 
@@ -45,7 +46,7 @@ class Recurrence {
     GroupsAhead::State ahead;
     std::vector<Watch> watches;
     std::array<KnownPeriod, 3> known;
-    std::uint64_t events = 0, credit = 0, rank_cost = 0, state_words = 0;
+    LookBudget budget = {};
 
     std::size_t memory_bytes() const;  // about
   };
@@ -63,7 +64,6 @@ class Recurrence {
   using State = SimulationState;
   using Place = SimulationState::Place;
 
-  static constexpr std::uint64_t kEventsPerWord = 3;  // looks take about 2 % of the time
   static constexpr std::uint64_t kFreeLooks = 8;
 
   std::uint64_t next_slice() const;
@@ -87,7 +87,7 @@ class Recurrence {
   SharedState observe(Watch& own, TimePs now, TimePs period);
   // Of the next state that it looks at, as far as is known.
   std::uint64_t words_of(const Watch& own) const {
-    return own.scope && own.words > 0 ? own.words : state_words_;
+    return own.scope && own.words > 0 ? own.words : budget_.state_words();
   }
   bool recurs(const SharedState& earlier, const State& later) const;
   void postpone(Search& search, std::uint64_t cost);
@@ -121,17 +121,13 @@ class Recurrence {
   Report report_;
   // The first looks for what is not watched yet. Each of the others has had its group ahead.
   std::vector<std::unique_ptr<Watch>> watches_;
-  PacketRhythm rhythm_;               // for the first
-  std::uint64_t active_ranks_;        // by the latest look at all, or choice of a rank
-  TimePs chosen_at_ = 0;              // the latest choice
-  TimePs next_change_;                // of the network
-  std::uint64_t slice_;               // events between two looks at what has been seen
-  std::uint64_t slices_alone_ = 0;    // in a row, without a search
-  std::uint64_t events_ = 0;          // that credit has been given for
-  std::uint64_t credit_;              // words that may be taken down
-  std::uint64_t rank_cost_ = 0;       // of the latest look at some ranks, in words
-  std::uint64_t state_words_ = 0;     // of the latest state of all
-  std::uint32_t looks_in_vain_ = 0;   // at some ranks, since something was found
+  PacketRhythm rhythm_;             // for the first
+  std::uint64_t active_ranks_;      // by the latest look at all, or choice of a rank
+  TimePs chosen_at_ = 0;            // the latest choice
+  TimePs next_change_;              // of the network
+  std::uint64_t slice_;             // events between two looks at what has been seen
+  std::uint64_t slices_alone_ = 0;  // in a row, without a search
+  LookBudget budget_;
   std::array<KnownPeriod, 3> known_;  // the latest, by kind
 };
 

@@ -10,8 +10,6 @@
 namespace genie::twin {
 namespace {
 
-// Looks since something was found, after which they may take half as much time, and at most how often.
-constexpr std::uint32_t kVainEach = 64, kVainDoublingsMost = 3;
 constexpr std::uint64_t kPatience = 2;    // slices without a message before packets are watched
 constexpr std::uint64_t kUnlikeMost = 8;  // messages at other times, before a rhythm shows again
 constexpr std::uint64_t kIdleMost = 1 << 25, kIdleOfGroup = 1 << 22;  // events
@@ -70,9 +68,9 @@ void Recurrence::take_seen() {
   // A change of the network makes earlier failures meaningless.
   if (const TimePs change = simulator_.next_change_time(); std::exchange(next_change_, change) != change) {
     for (const auto& own : watches_) own->failures = {};
-    looks_in_vain_ = 0;
+    budget_.forget_vain();
   }
-  const std::uint64_t events = simulator_.events(), played = events - std::exchange(events_, events);
+  const std::uint64_t played = budget_.earn(simulator_.events());
   for (const auto& own : watches_) own->idle_events += played;
   for (const auto& [rank, time] : simulator_.hosts().ranks().take_seen()) {
     for (const auto& own : watches_) {
@@ -81,7 +79,6 @@ void Recurrence::take_seen() {
       own->idle_events = 0;
     }
   }
-  credit_ += played / (kEventsPerWord << std::min(looks_in_vain_ / kVainEach, kVainDoublingsMost));
 }
 
 void Recurrence::watch() {
@@ -246,11 +243,11 @@ bool Recurrence::can_afford(const Watch& own, Kind kind) const {
   const std::uint32_t failures =
       std::min(own.failures[static_cast<std::size_t>(kind)], kind == Kind::kPackets ? 2u : 4u);
   const bool looks_at_all = kind == Kind::kLoops;
-  const std::uint64_t one = std::max(words_of(own) * 2, looks_at_all ? 0 : rank_cost_ * 16);
+  const std::uint64_t one = std::max(words_of(own) * 2, looks_at_all ? 0 : budget_.rank_cost() * 16);
   // Loops skip more than rounds: their search is not starved.
   const std::uint64_t for_loops = kind == Kind::kRounds && own.loop.receives > 0 ? words_of(own) * 2 : 0;
   const std::uint64_t least = (one << failures) + for_loops;
-  return report_.snapshots < kFreeLooks ? credit_ >= rank_cost_ << failures : credit_ >= least;
+  return budget_.has(report_.snapshots < kFreeLooks ? budget_.rank_cost() << failures : least);
 }
 
 // A period must show so many times in a row: twice as often after each search that has found nothing.
@@ -266,7 +263,7 @@ void Recurrence::end(Watch& own, Search& search, bool is_found) {
   if (search.kind == Kind::kPackets) rhythm_.stop();
   search = {};
   if (is_found) {
-    looks_in_vain_ = 0;
+    budget_.forget_vain();
   } else {  // its group may have to do with others now
     own.scope.reset();
     own.inner.kept.clear();

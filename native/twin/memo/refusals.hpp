@@ -1,10 +1,9 @@
 // Refusals: kinds that are not played apart, or a whole job, with the reasons.
 #pragma once
-#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "twin/components/component.hpp"
 #include "twin/memo/kinds.hpp"
 #include "twin/packet_level/simulator.hpp"
 
@@ -30,8 +29,8 @@ class Refusals {
     if (reasons_.empty() || reasons_.back() != reason) reasons_.push_back(reason);
     simulator_->abandon();
   }
-  void refuse(const Component& component, const std::string& reason) {
-    for (const std::unique_ptr<Act>& act : component.acts) refuse(act->kind, reason);
+  void refuse(const std::vector<Kind>& kinds, const std::string& reason) {
+    for (const Kind kind : kinds) refuse(kind, reason);
   }
   void give_up_for_costs() {
     is_too_costly_ = true;
@@ -43,8 +42,9 @@ class Refusals {
   // The reason why nothing is played apart; "" where something is.
   const std::string& unusable() const { return unusable_; }
   bool is_too_costly() const { return is_too_costly_; }
-  // Of the kinds; the latest of this simulator.
+  // The reasons why kinds were refused, over all simulators.
   const std::vector<std::string>& reasons() const { return reasons_; }
+  // The latest of this simulator.
   const std::string& latest() const { return latest_; }
 
  private:

@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "twin/episodes/refusals.hpp"
 #include "twin/memo/episode_job.hpp"
 #include "twin/memo/episode_places.hpp"
 #include "twin/memo/interrupt.hpp"
 #include "twin/memo/kinds.hpp"
 #include "twin/memo/known_episodes.hpp"
 #include "twin/memo/play_costs.hpp"
+#include "twin/memo/refusals.hpp"
 
 namespace genie::twin {
 
