@@ -1,8 +1,11 @@
-"""The table of ARCHITECTURE.md from the rows that `twin_skip.py --json` has written."""
+"""The table of ARCHITECTURE.md from rows of `twin_skip.py --json FILE`: `python skip_table.py FILE`."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 JOBS = {
@@ -21,9 +24,9 @@ HEADS = ("job", "seconds", "whole command", "times level `packet`", "times ns-3 
 def table_of(rows: Sequence[dict[str, Any]]) -> str:
     """Return the rows of JOBS as a Markdown table; a row that was not measured is left out."""
     by_name = {row["row"]: row for row in rows}
-    lines = [HEADS, ("---",) * len(HEADS)]
-    lines += [(job, *_cells(by_name[name])) for name, job in JOBS.items() if name in by_name]
-    return "\n".join(f"| {' | '.join(cells)} |" if cells[0] != "---" else f"|{'|'.join(cells)}|" for cells in lines)
+    lines = [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
+    lines += [f"| {' | '.join((job, *_cells(by_name[name])))} |" for name, job in JOBS.items() if name in by_name]
+    return "\n".join(lines)
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -36,3 +39,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{round(row['over_ns3'], -2):,.0f}",
         absent if error is None else f"{error:.2g}",
     )
+
+
+if __name__ == "__main__":
+    print(table_of(json.loads(Path(sys.argv[1]).read_text())["rows"]))

@@ -12,9 +12,9 @@ import typer
 
 from genie.cli.groups import flattened
 from genie.cli.output import out_folder
-from genie.cli.simulation.choices import SKIP_MEMORY, Choices, choices_of
+from genie.cli.simulation.choices import SKIP_MEMORY, Choices, checked_choices
+from genie.cli.simulation.progress import Progress, StopSignals
 from genie.cli.simulation.result import print_result
-from genie.cli.simulation_progress import Progress, StopSignals
 from genie.config.congestion import Hpcc
 from genie.errors import UsageError
 from genie.job.job import Job, resolve
@@ -166,7 +166,7 @@ def simulate(
     Exit codes: 0 done, 1 the simulation cannot go on or --verify-skip found a difference, 130 stopped by Ctrl-C.
     """
     with out_folder(output.out, "simulate") as out:
-        choices = choices_of(
+        choices = checked_choices(
             simulated,
             out,
             iterations=iterations,

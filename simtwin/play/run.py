@@ -106,7 +106,7 @@ def simulated(
 
     watch = watch or Watch()
     numbers, arrivals_ns = _starts(workload, iterations, follow)
-    given = _Given(
+    given = _Request(
         workload, numbers, workload_path=workload_path, slots=slots, lowering=lowering, follow=follow, compute=compute,
         watch=watch, nccl_variables=nccl_variables, band=band,
     )  # fmt: skip
@@ -126,7 +126,7 @@ def simulated(
 
 
 @dataclass(frozen=True)
-class _Given:
+class _Request:
     """The workload, the numbers of its iterations, and other arguments of `simulated`."""
 
     workload: Workload
@@ -180,7 +180,7 @@ def _starts(workload: Workload, iterations: int, follow: Follow | None) -> tuple
     return sorted(arrivals_ns), arrivals_ns if has_communication else None
 
 
-def _play(twin: Twin, given: _Given, arrivals_ns: Arrivals | None) -> _Played:
+def _play(twin: Twin, given: _Request, arrivals_ns: Arrivals | None) -> _Played:
     """Play the workload, then all packets again for --verify-skip, and then the band.
 
     Raises SimulationError where nothing was played.
@@ -228,7 +228,7 @@ def _warn(twin: Twin, workload: Workload, played: _Played, paths: PlayedPaths, *
         )
 
 
-def _info(twin: Twin, given: _Given, played: _Played, paths: PlayedPaths) -> dict[str, Any]:
+def _info(twin: Twin, given: _Request, played: _Played, paths: PlayedPaths) -> dict[str, Any]:
     """Return the object of run.json, with the warnings so far."""
     workload, lowering, follow, series = given.workload, given.lowering, given.follow, given.watch.series
     network, result = twin.network, played.result

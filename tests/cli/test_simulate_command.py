@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from live_runs import GENIE, Ended, heed_signals, in_this_process, rings
 
-from genie.cli.simulation_progress import Progress, StopSignals
+from genie.cli.simulation.progress import Progress, StopSignals
 from genie.record import open_run
 from genie.record.schemas import SERIES_SCHEMA
 
@@ -47,7 +47,7 @@ def simulate(trace: str, out: Path, *arguments: str) -> Ended:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The present time, which tests may set."""
     now = [100.0]
-    monkeypatch.setattr("genie.cli.simulation_progress.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("genie.cli.simulation.progress.time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
@@ -112,7 +112,7 @@ def test_iterations_are_a_share_where_a_level_knows_none(clock: list[float], mon
 
 def test_what_takes_long_to_write_is_said(trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert simulate(trace, tmp_path / "few", "-n", "3").stderr == ""
-    monkeypatch.setattr("genie.cli.simulation_progress.ROWS_AT_ONCE", 10)
+    monkeypatch.setattr("genie.cli.simulation.progress.ROWS_AT_ONCE", 10)
     assert (
         simulate(trace, tmp_path / "many", "-n", "3").stderr == f"genie: writing 3 iterations to {tmp_path / 'many'}\n"
     )
@@ -191,7 +191,7 @@ def test_only_the_first_signal_while_it_plays_is_kept(monkeypatch: pytest.Monkey
             assert (stop(), stop.number, len(heard)) == ("told to end by SIGTERM", signal.SIGTERM, 1)
             signal.raise_signal(signal.SIGTERM)  # the same, to the group
             assert len(heard) == 1
-            monkeypatch.setattr("genie.cli.simulation_progress.TWICE_S", 0.0)
+            monkeypatch.setattr("genie.cli.simulation.progress.TWICE_S", 0.0)
             signal.raise_signal(signal.SIGTERM)
             assert len(heard) == 2
         signal.raise_signal(signal.SIGTERM)

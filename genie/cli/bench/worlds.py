@@ -11,7 +11,7 @@ import msgspec
 from genie.bench.baseline import MTU, SETTINGS
 from genie.bench.nccl_json import Device
 from genie.cli.bench.runs import BenchSite, run_ranks, save_trace
-from genie.cli.simulation_progress import Progress
+from genie.cli.simulation.progress import Progress
 from genie.config.congestion import plain
 from genie.errors import UsageError
 from genie.invocation import detail, note

@@ -33,7 +33,7 @@ class Choices:
     skip_error: float
 
 
-def choices_of(
+def checked_choices(
     simulated: TwinOptions,
     out: Path,
     *,
