@@ -45,8 +45,8 @@ struct Act {
   bool is_complete() const { return is_message() || begun + expected == members.size(); }
 };
 
-// `tag` of an act and `numbers` of components are equal in all plans and for all time. `sequence` orders
-// starts. `serial` tells a component from those that have used the same object before.
+// An act has one tag in all plans, and a component a number that no other has. Starts are in the order of
+// their sequence. A serial tells a component from those that have used the same object before.
 struct Component {
   struct ServiceBefore {  // of a link, when the component began to use it
     std::uint32_t link = 0;
@@ -81,7 +81,7 @@ struct Component {
         : play(part, std::move(config), std::move(plan), services, past) {}
 
     EpisodePlay play;
-    Former source;                        // its checkpoints
+    Former former;                        // as which a larger component has its checkpoints
     std::uint64_t counted = 0, kept = 0;  // packets played, in the costs and at the latest checkpoint
   };
 

@@ -21,7 +21,7 @@ Episode ComponentPlays::begin(Component& component, const std::vector<Row>& rows
       memo_->places.network_of(place.alike), memo_->job.config, plans_->plan_of(place, component.first, rows),
       services, past);
   Component::UnfinishedPlay& own = *component.unfinished;
-  own.source.tags = component.tags();
+  own.former.tags = component.tags();
   memo_->costs.add_past(past.size());
   const TimePs from = past.empty() ? 0 : past.front().from->now(), here = now - component.first;
   if (here > from) {
@@ -44,8 +44,8 @@ Episode ComponentPlays::go_on(Component& component, TimePs now, std::size_t wait
   bool goes_on = own.play.run(checkpoint_packets_, kNever, memo_->interrupt);
   while (goes_on && (own.play.known_until() < least || !may_stop) && !memo_->interrupt.is_set())
     goes_on = own.play.run(checkpoint_packets_, kNever, memo_->interrupt);
-  own.source.until = components_->latest_sequence();
-  if (!own.source.checkpoints.empty()) component.formers = {own.source};
+  own.former.until = components_->latest_sequence();
+  if (!own.former.checkpoints.empty()) component.formers = {own.former};
   const std::uint64_t played = own.play.played() - std::exchange(own.counted, own.play.played());
   memo_->costs.add_played(played);
   memo_->costs.change_standing(component.played, component.played + played);
@@ -58,7 +58,7 @@ Episode ComponentPlays::go_on(Component& component, TimePs now, std::size_t wait
 // The latest are kept, in the memory of the oldest.
 void ComponentPlays::keep_checkpoint(Component& component, TimePs time) {
   Component::UnfinishedPlay& own = *component.unfinished;
-  std::vector<Component::Checkpoint>& checkpoints = own.source.checkpoints;
+  std::vector<Component::Checkpoint>& checkpoints = own.former.checkpoints;
   own.kept = own.play.played();
   const std::size_t each = checkpoints.empty() ? 0 : checkpoints.back().memory_bytes();
   const std::size_t others = memo_->known.memory_bytes() + checkpoint_bytes(component);
@@ -68,8 +68,8 @@ void ComponentPlays::keep_checkpoint(Component& component, TimePs time) {
                                   others + (checkpoints.size() + 1) * each >= memo_->known.most_bytes())) {
     oldest = std::move(checkpoints.front().play);
     checkpoints.erase(checkpoints.begin());
-    for (Component::Former& source : component.formers)
-      std::erase_if(source.checkpoints, [&](const Component::Checkpoint& it) { return it.play == oldest; });
+    for (Component::Former& former : component.formers)
+      std::erase_if(former.checkpoints, [&](const Component::Checkpoint& it) { return it.play == oldest; });
   }
   checkpoints.push_back({own.play.checkpoint(time, std::move(oldest)), component.place, component.first});
 }
@@ -79,8 +79,8 @@ std::size_t ComponentPlays::checkpoint_bytes(const Component& left_out) const {
   std::size_t bytes = 0;
   for (const std::unique_ptr<Component>& component : components_->all()) {
     if (component.get() == &left_out) continue;
-    for (const Component::Former& source : component->formers) {
-      for (const Component::Checkpoint& own : source.checkpoints) bytes += own.memory_bytes();
+    for (const Component::Former& former : component->formers) {
+      for (const Component::Checkpoint& own : former.checkpoints) bytes += own.memory_bytes();
     }
   }
   return bytes;

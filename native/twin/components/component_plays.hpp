@@ -24,8 +24,8 @@ class ComponentPlays {
         checkpoint_packets_(checkpoint_packets) {}
 
   // Plays a component that no known episode stands for, from checkpoints where there are some. A checkpoint
-  // is at `now`, as starts that join the component come later. `services`: before it. `stopped`: plays that
-  // wait to go on.
+  // is at `now`, as starts that join the component come later. `services`: before it.
+  // `waiting_plays`: those of all components that wait to go on.
   Episode begin(Component& component, const std::vector<Row>& rows, const InputServices& services, TimePs now,
                 std::size_t waiting_plays);
   // Goes on with the play of a component, to its end or by a number of packets: what joins takes the rest

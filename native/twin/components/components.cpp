@@ -22,8 +22,8 @@ Component& Components::make() {
 
 void Components::absorb(Component& into, Component& other) {
   if (!into.formers.empty() || !other.formers.empty()) {
-    keep_source(into);
-    keep_source(other);
+    keep_former(into);
+    keep_former(other);
   }
   for (std::unique_ptr<Act>& act : other.acts) {
     claims_->hand_over(act->place->cables, other, into);
@@ -122,7 +122,7 @@ void Components::give_back_rooms(Component& component) {
 }
 
 // The component so far, where it is not of several parts.
-void Components::keep_source(Component& component) const {
+void Components::keep_former(Component& component) const {
   if (component.formers.empty())
     component.formers.push_back({.tags = component.tags(), .until = latest_sequence_, .checkpoints = {}});
   if (component.formers.size() > 1) return;

@@ -59,7 +59,7 @@ class Components {
   void give_back_rooms(Component& component);
 
  private:
-  void keep_source(Component& component) const;
+  void keep_former(Component& component) const;
 
   const EpisodePlaces* places_;
   Claims* claims_;

@@ -28,7 +28,7 @@ inline bool have_ranks_in_common(const UsesOfRanks& one, const UsesOfRanks& othe
 
 struct Part {
   Component::Checkpoint checkpoint = {};
-  const Component::Former* source = nullptr;  // that it is played alone from; nullptr: it has the checkpoint
+  const Component::Former* former = nullptr;  // that it is played alone from; nullptr: it has the checkpoint
   std::vector<Row> rows = {};                 // that have begun
   UsesOfRanks uses_of_ranks = {};
   std::unordered_set<std::int32_t> earlier_ranks = {};  // that others have used later

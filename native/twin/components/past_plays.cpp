@@ -141,20 +141,20 @@ void number_anew(std::vector<Row>& rows) {
 std::vector<EpisodePlay::Past> PastPlays::of(const Component& component, const std::vector<Row>& rows) {
   struct Kept {
     const Component::Checkpoint* checkpoint;
-    const Component::Former* source;
+    const Component::Former* former;
   };
   std::vector<Kept> candidates;
-  for (const Component::Former& source : component.formers) {
-    for (const Component::Checkpoint& own : source.checkpoints) candidates.push_back({&own, &source});
+  for (const Component::Former& former : component.formers) {
+    for (const Component::Checkpoint& own : former.checkpoints) candidates.push_back({&own, &former});
   }
   std::ranges::stable_sort(candidates, std::ranges::greater{},
                            [](const Kept& it) { return it.checkpoint->play->now(); });
   for (const Kept& own : candidates) {
-    std::vector<Part> parts = parts_at(component, rows, *own.checkpoint, *own.source);
+    std::vector<Part> parts = parts_at(component, rows, *own.checkpoint, *own.former);
     if (parts.empty()) continue;
     std::optional<Component::Checkpoint> found = whole(*own.checkpoint);
     if (!found) continue;
-    std::ranges::find(parts, nullptr, &Part::source)->checkpoint = *std::move(found);
+    std::ranges::find(parts, nullptr, &Part::former)->checkpoint = *std::move(found);
     if (!play_parts(component, parts)) return {};
     if (begins_something(parts, rows)) continue;
     std::vector<EpisodePlay::Past> past;
@@ -172,14 +172,14 @@ std::vector<EpisodePlay::Past> PastPlays::of(const Component& component, const s
 // or two have a host at the same time.
 std::vector<Part> PastPlays::parts_at(const Component& component, const std::vector<Row>& rows,
                                       const Component::Checkpoint& checkpoint,
-                                      const Component::Former& source) {
+                                      const Component::Former& former) {
   const TimePs until = checkpoint.play->now();
   std::vector<Part> others(component.formers.size());
-  Part own{.checkpoint = checkpoint};  // and what is of no source
+  Part own{.checkpoint = checkpoint};  // and what is of no former component
   for (const Row& row : rows) {
     std::size_t at = 0;
     while (at < others.size() && !component.formers[at].has(*row.act, row.own())) ++at;
-    const bool is_others = at < others.size() && &component.formers[at] != &source;
+    const bool is_others = at < others.size() && &component.formers[at] != &former;
     (is_others ? others[at] : own).rows.push_back(row);
   }
   if (!has_all(component.place->part, checkpoint.place->part) || !fits(checkpoint, own.rows, component.first))
@@ -189,7 +189,7 @@ std::vector<Part> PastPlays::parts_at(const Component& component, const std::vec
     if (std::ranges::any_of(others[at].rows, [&](const Row& row) { return start_of(row) == until; }))
       return {};
     std::erase_if(others[at].rows, [&](const Row& row) { return start_of(row) > until; });
-    others[at].source = &component.formers[at];
+    others[at].former = &component.formers[at];
   }
   std::erase_if(others, [](const Part& it) { return it.rows.empty(); });
   if (!others.empty() && expects_begun(checkpoint, own.rows)) return {};
@@ -202,10 +202,10 @@ std::vector<Part> PastPlays::parts_at(const Component& component, const std::vec
 // Plays the parts that have no checkpoint, each alone. False where one cannot be, or where two have used a
 // link at one time.
 bool PastPlays::play_parts(const Component& component, std::vector<Part>& parts) {
-  const auto known = std::ranges::find(parts, nullptr, &Part::source);
+  const auto known = std::ranges::find(parts, nullptr, &Part::former);
   const TimePs until = known->checkpoint.play->now();
   for (std::size_t at = 0; at < parts.size(); ++at) {
-    if (parts[at].source == nullptr) continue;
+    if (parts[at].former == nullptr) continue;
     std::vector<const Part*> others;
     for (const Part& other : parts) {
       if (other.checkpoint.play != nullptr &&
@@ -229,11 +229,11 @@ bool PastPlays::play_parts(const Component& component, std::vector<Part>& parts)
 std::optional<Component::Checkpoint> PastPlays::play_alone(const Component& component, const Part& part,
                                                            const std::vector<const Part*>& others,
                                                            TimePs until) {
-  const Component::Former& source = *part.source;
+  const Component::Former& former = *part.former;
   std::vector<Row> rows = part.rows;
   std::vector<std::uint32_t> numbers;
   for (const Row& row : rows) numbers.push_back(row.act->place->number);
-  for (const Component::Checkpoint& own : source.checkpoints) numbers.push_back(own.place->number);
+  for (const Component::Checkpoint& own : former.checkpoints) numbers.push_back(own.place->number);
   const EpisodePlace& place = memo_->places.of_all(std::move(numbers));
   number_anew(rows);
   const UsesOfCables uses = part.uses_of_cables(component.first, until);
@@ -252,14 +252,14 @@ std::optional<Component::Checkpoint> PastPlays::play_alone(const Component& comp
     services_of.push_back({other->checkpoint.play, std::move(to)});
   }
   std::vector<Component::ServiceBefore> entries;
-  std::ranges::copy_if(source.entries, std::back_inserter(entries), [&](const Component::ServiceBefore& it) {
+  std::ranges::copy_if(former.entries, std::back_inserter(entries), [&](const Component::ServiceBefore& it) {
     if (!std::ranges::binary_search(place.part.links, it.link)) return false;
     const auto known = served.find(it.link);
     return known == served.end() || it.service.time - component.first > known->second;
   });
-  const InputServices services = services_->before(entries, source.numbers, component.first, place.part);
+  const InputServices services = services_->before(entries, former.numbers, component.first, place.part);
   std::vector<EpisodePlay::Past> past;
-  for (auto own = source.checkpoints.rbegin(); own != source.checkpoints.rend() && past.empty(); ++own) {
+  for (auto own = former.checkpoints.rbegin(); own != former.checkpoints.rend() && past.empty(); ++own) {
     if (own->play->now() > until || !fits(*own, rows, component.first)) continue;
     if (const std::optional<Component::Checkpoint> found = whole(*own))
       past.push_back({found->play, renumbering(*found, rows, place)});

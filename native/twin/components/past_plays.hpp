@@ -22,7 +22,7 @@ class PastPlays {
  private:
   std::optional<Component::Checkpoint> whole(const Component::Checkpoint& checkpoint);
   static std::vector<Part> parts_at(const Component& component, const std::vector<Row>& rows,
-                                    const Component::Checkpoint& checkpoint, const Component::Former& source);
+                                    const Component::Checkpoint& checkpoint, const Component::Former& former);
   bool play_parts(const Component& component, std::vector<Part>& parts);
   std::optional<Component::Checkpoint> play_alone(const Component& component, const Part& part,
                                                   const std::vector<const Part*>& others, TimePs until);

@@ -19,12 +19,12 @@ namespace genie::twin {
 class Episodes final : public Simulator::Listener {
  public:
   struct Report {
-    std::uint64_t distinct = 0;  // episodes
+    std::uint64_t distinct = 0;  // episodes that have been known
     PlayCosts::Counts plays;
     std::uint64_t beginnings = 0;      // of the simulation
     bool needs_one_thread = false;     // for episodes: only several threads hinder them
     bool is_too_costly = false;        // so that nothing is played apart any more
-    std::vector<std::string> reasons;  // for another
+    std::vector<std::string> reasons;  // for which kinds were refused
   };
 
   static constexpr std::uint64_t kMemoryBytes = std::uint64_t{1} << 30;
