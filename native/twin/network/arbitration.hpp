@@ -190,30 +190,33 @@ class SwitchInputs {
   // Before the links are added: of so many processes.
   void begin(std::size_t processes, std::uint32_t links) {
     inputs_.assign(processes, {});
-    places_.assign(links, {});
+    process_of_.assign(links, 0);
+    input_of_.assign(links, 0);
   }
   void add(std::uint32_t process, std::uint32_t link) {
-    places_[link] = {process, static_cast<std::uint32_t>(inputs_[process].links.size())};
+    process_of_[link] = process;
+    input_of_[link] = static_cast<std::uint32_t>(inputs_[process].links.size());
     inputs_[process].add(link);
   }
   bool is_switch(std::uint32_t process) const { return !inputs_[process].links.empty(); }
   InputOrder& operator[](std::uint32_t process) { return inputs_[process]; }
-  void set_busy(std::uint32_t link) { inputs_[places_[link].process].set_busy(places_[link].input); }
+  // A link of the process has packets on their way.
+  void set_busy(std::uint32_t process, std::uint32_t link) { inputs_[process].set_busy(input_of_[link]); }
 
   // Of a link's input; see InputOrder.
   void keep_services() {
     for (InputOrder& own : inputs_) own.keep_services();
   }
   const InputOrder::Service& service_of(std::uint32_t link) const {
-    return inputs_[places_[link].process].service_of(places_[link].input);
+    return inputs_[process_of_[link]].service_of(input_of_[link]);
   }
   void set_service(std::uint32_t link, const InputOrder::Service& service) {
-    inputs_[places_[link].process].set_service(places_[link].input, service);
+    inputs_[process_of_[link]].set_service(input_of_[link], service);
   }
   void add_later_service(std::uint32_t link, const InputOrder::Service& service) {
-    inputs_[places_[link].process].add_later_service(places_[link].input, service);
+    inputs_[process_of_[link]].add_later_service(input_of_[link], service);
   }
-  std::uint32_t make_mark(std::uint32_t link) { return inputs_[places_[link].process].make_mark(); }
+  std::uint32_t make_mark(std::uint32_t link) { return inputs_[process_of_[link]].make_mark(); }
   void take_later(TimePs now) {
     for (InputOrder& own : inputs_) own.take_later(now);
   }
@@ -231,7 +234,7 @@ class SwitchInputs {
       const auto link_here = [&](std::uint32_t link) {
         return is_used(link) ? to.links[link] : Renumbering::kNone;
       };
-      inputs_[places_[to.links[*known]].process].take_over(from, link_here, is_alone);
+      inputs_[process_of_[to.links[*known]]].take_over(from, link_here, is_alone);
     }
   }
 
@@ -243,11 +246,9 @@ class SwitchInputs {
   }
 
  private:
-  struct Place {
-    std::uint32_t process = 0, input = 0;
-  };
   std::vector<InputOrder> inputs_;  // by process
-  std::vector<Place> places_;       // by link, where its target is a switch
+  // By link, where its target is a switch: the switch's process, and the place among its inputs.
+  std::vector<std::uint32_t> process_of_, input_of_;
 };
 
 }  // namespace genie::twin

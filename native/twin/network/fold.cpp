@@ -5,7 +5,7 @@
 namespace genie::twin {
 
 void Links::fold(Fold& fold, const PacketBases& bases, const Scope& scope) {
-  static_assert(has_size<Links>(1208));
+  static_assert(has_size<Links>(1232));
   fold_ports(fold, bases, scope);
   fold.part(Fold::Part::kShared, 0);
   for (std::int32_t node = network_->hosts; node < network_->nodes; ++node) {

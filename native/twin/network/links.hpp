@@ -288,7 +288,7 @@ class Links {
     port.flying |= static_cast<std::uint8_t>(1u << priority);
     if (!first) return;
     if (port.is(Port::kToSwitch)) {
-      inputs_.set_busy(number);
+      inputs_.set_busy(port.target_process, number);
       schedule_->wake(port.target_process, arrival);
     } else if (port.is(Port::kInside)) {
       schedule_->set(number, arrival);

@@ -83,7 +83,7 @@ void Links::take_over_ports(const State& earlier, const Renumbering& to,
     own.packets += from.packets;
     own.bytes += from.bytes;
     own.flying |= from.flying;
-    if (from.flying != 0 && own.is(Port::kToSwitch)) inputs_.set_busy(number);
+    if (from.flying != 0 && own.is(Port::kToSwitch)) inputs_.set_busy(own.target_process, number);
     own.waiting |= from.waiting;
     own.waiting_bytes += from.waiting_bytes;
     own.longest_bytes = std::max(own.longest_bytes, from.longest_bytes);
