@@ -12,7 +12,7 @@ import typer
 
 from genie.cli.groups import flattened
 from genie.cli.output import out_folder
-from genie.cli.simulation.choices import SKIP_MEMORY, Choices, checked_choices
+from genie.cli.simulation.choices import SKIP_MEMORY, UNLIMITED_BYTES, Choices, checked_choices
 from genie.cli.simulation.progress import Progress, StopSignals
 from genie.cli.simulation.result import print_result
 from genie.config.congestion import Hpcc
@@ -163,7 +163,8 @@ def simulate(
     Ctrl-C stops the simulation, and the command writes the part that it has played. A second Ctrl-C ends the command at
     once.
 
-    Exit codes: 0 done, 1 the simulation cannot go on or --verify-skip found a difference, 130 stopped by Ctrl-C.
+    Exit codes: 0 done, 1 the simulation cannot go on or --verify-skip found a difference, 130 stopped by Ctrl-C, 143 by
+    SIGTERM.
     """
     with out_folder(output.out, "simulate") as out:
         choices = checked_choices(
@@ -268,7 +269,12 @@ def print_expected(job: Job, choices: Choices, iterations: int) -> None:
         rest = f"the rest is not estimated at level {level.name}, only at level {PACKET}"
         fastest = f"for large jobs {ANALYTIC} is fastest"
         print(f"time: {words_of_time(planned_s)} of set-up after reading; {rest}; {fastest}")
-    of_skips = f", and up to {choices.skip_memory_bytes / 1e9:.2g} GB of episodes and checkpoints (--skip-memory)"
+    limit = (
+        f"up to {choices.skip_memory_bytes / 1e9:.2g} GB"
+        if choices.skip_memory_bytes < UNLIMITED_BYTES
+        else "any amount"
+    )
+    of_skips = f", and {limit} of episodes and checkpoints (--skip-memory)"
     more = of_skips if level.skips else ""
     print(f"memory: about {expected.memory_bytes / 1e9:.2g} GB{more}")
     if expected.recorded_ranks < job.ranks:

@@ -153,6 +153,7 @@ class _Played:
     skip: dict[str, Any] | None
     band: list[dict[str, Any]] | None
     failure: str
+    unfinished: list[str]
 
     @property
     def is_whole(self) -> bool:
@@ -189,7 +190,7 @@ def _play(twin: Twin, given: _Request, arrivals_ns: Arrivals | None) -> _Played:
     play = partial(
         twin.play, workload, slots=slots, lowering=lowering, iterations=given.numbers, arrivals_ns=arrivals_ns
     )
-    failure = ""
+    failure, unfinished = "", []
     try:
         result = play(watch=watch)
     except SimulationError as error:
@@ -199,14 +200,22 @@ def _play(twin: Twin, given: _Request, arrivals_ns: Arrivals | None) -> _Played:
     is_whole = result.stopped is None and not failure
     skip = None if result.skipped is None else result.skipped.facts(result.counters["data_packets"])
     if watch.verifies_skips and skip is not None and is_whole:
-        skip["difference"] = first_difference(play(watch=replace(watch, series=None, played=None), skips=False), result)
+        again = play(watch=replace(watch, series=None, played=None), skips=False)
+        if again.stopped is None:
+            skip["difference"] = first_difference(again, result)
+        else:
+            unfinished.append("--verify-skip")
     band = None
-    if given.band and is_whole:
+    if given.band and unfinished:
+        unfinished.append("--band")
+    elif given.band and is_whole:
         try:
             band = band_of(twin, workload, iterations=given.numbers, slots=slots, lowering=lowering, watch=watch)
         except SimulationError as error:
             failure = f"with other compute times: {error}"
-    return _Played(result, skip, band, failure)
+        if band is None and not failure:
+            unfinished.append("--band")
+    return _Played(result, skip, band, failure, unfinished)
 
 
 def _warn(twin: Twin, workload: Workload, played: _Played, paths: PlayedPaths, *, follows_paths: bool) -> None:
@@ -264,6 +273,7 @@ def _info(twin: Twin, given: _Request, played: _Played, paths: PlayedPaths) -> d
         "events": result.counters["events"],
         "data_packets": result.counters["data_packets"],
         "band": played.band,
+        **({"unfinished_plays": played.unfinished} if played.unfinished else {}),
         "wall_s": round(result.counters["wall_s"], 6),
         "series_interval_ns": series.interval_ps // 1000 if series else None,
         "series_cut": dict(zip(("iteration", "time_ns"), series.cut, strict=True)) if series and series.cut else None,

@@ -264,7 +264,7 @@ def test_what_several_threads_do_not_skip_is_said(tmp_path: Path) -> None:
     assert (one.code, reasons, replayed > 0) == (0, [], True)
     two, reasons, replayed = simulated("--threads", "2")
     said = (
-        "--threads 2: collectives and messages that come again were played each time; one thread can play them once "
+        "--threads 2: collectives and messages that come again were played each time; one thread may play them once "
         "for all that are alike"
     )
     # On a slow machine progress comes before it.

@@ -29,6 +29,7 @@ from genie.workload.load import load
 from genie.workload.synthetic import collective
 from simtwin.fabric.reading import load_fabric
 from simtwin.fabric.schema import Fabric, LeafSpine, Link, LoadBalancing, SingleSwitch, Transport
+from simtwin.play.run import simulated
 from simtwin.play.skipping import NO_RECURRENCE
 from simtwin.play.twin import Simulation, Twin
 from simtwin.play.watching import Watch
@@ -90,6 +91,22 @@ def test_switches_that_choose_in_turn_recur() -> None:
     played, skipped = play(case, skips=False), play(case, skips=True)
     assert not first_difference(played, skipped)
     assert skipped.skipped > 0.5 * skipped.packets
+
+
+def test_further_plays_that_a_stop_cuts_off_are_told() -> None:
+    fabric = load_fabric(ROOT / "hosts/fabrics/leaf-spine.toml")
+    twin = Twin(fabric, twin_of(fabric).network, list(range(8)), level="packet+skip")
+    ended: list[int] = []
+    watch = Watch(
+        stop=lambda: "told to stop" if ended else None,
+        played=lambda iterations, rows: ended.append(rows),
+        verifies_skips=True,
+    )
+    result = simulated(twin, load(ROOT / "examples/transformer"), workload_path="", watch=watch, band=True)
+    assert result.info["complete"]
+    assert result.info["unfinished_plays"] == ["--verify-skip", "--band"]
+    assert "difference" not in result.info["skip"]
+    assert result.info["band"] is None
 
 
 def test_iterations_do_not_try_again_what_gains_nothing() -> None:

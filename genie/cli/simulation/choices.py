@@ -14,6 +14,7 @@ from simtwin.play.series import SAMPLED_LEVELS, simulated_time
 
 SKIP_ERROR_MAX = 10  # percent
 SKIP_MEMORY = "1GiB"
+UNLIMITED_BYTES = 1 << 62  # more than any machine has
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,10 @@ def _memory_of(text: str) -> int:
     try:
         size_bytes = int(parse_size(text))
     except ValueError as problem:
-        raise UsageError(f"--skip-memory {text}: {problem}: give a size such as 500MiB") from None
-    return 1 << 62 if size_bytes < 0 else size_bytes
+        raise UsageError(
+            f"--skip-memory {text}: {problem}: give a size above 0, such as 500MiB, or unlimited"
+        ) from None
+    return UNLIMITED_BYTES if size_bytes < 0 else size_bytes
 
 
 def _error_of(text: str) -> float:

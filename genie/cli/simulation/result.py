@@ -38,6 +38,8 @@ def print_result(
     if signal_number is not None:
         in_progress = "over by then" if skip.get("episodes", {}).get("replayed") else "played until then"
         played = "all of it" if run.info["complete"] else f"what was {in_progress}"
+        if unfinished := run.info.get("unfinished_plays"):
+            played = f"all but the plays of {' and '.join(unfinished)}"
         print(f"genie: {signal_in_words(signal_number)}, {extent_of(run)}; {played} is in {run.path}", file=sys.stderr)
         return 128 + signal_number
     if choices.stop_after_ps is not None and run.info["complete"]:
@@ -46,6 +48,8 @@ def print_result(
     if digest is not None and tells:
         _print_collectives(run, digest)
     _note_skips(skip, threads)
+    if skip and (option := _without_episodes(choices)):
+        note(f"{option}: collectives and messages that come again were played each time")
     return 0
 
 
@@ -54,7 +58,7 @@ def _note_skips(skip: dict[str, Any], threads: int) -> None:
     if skip and skip["episodes"]["need_one_thread"]:
         note(
             f"--threads {threads}: collectives and messages that come again were played each time; one "
-            "thread can play them once for all that are alike"
+            "thread may play them once for all that are alike"
         )
     difference = skip.get("difference")
     if difference == "" and (skip["packets"] or skip["episodes"]["replayed"]):
@@ -63,6 +67,16 @@ def _note_skips(skip: dict[str, Any], threads: int) -> None:
         note("--verify-skip: nothing was skipped, so that there is nothing to compare")
     if difference:
         raise SimulationError(f"--verify-skip: level packet+skip differs from level packet: {difference}")
+
+
+def _without_episodes(choices: Choices) -> str:
+    """Return the option that leaves no collective to be played once for all that are alike; "" for none."""
+    options = {
+        "--series": choices.series_ps is not None,
+        "--stop-after": choices.stop_after_ps is not None,
+        "--skip-error": choices.skip_error > 0,
+    }
+    return next((option for option, is_given in options.items() if is_given), "")
 
 
 def _digest(run: Run, job: Job, twin: Twin) -> Digest:
