@@ -276,6 +276,9 @@ def test_what_several_threads_do_not_skip_is_said(tmp_path: Path) -> None:
     for other in (("--series", "10ms"), ("--stop-after", "1s"), ("--spray", "2")):
         ended, reasons, replayed = simulated("--threads", "2", *other)
         assert (said in ended.stderr, reason in reasons, replayed) == (False, False, 0), other
+    estimated, reasons, replayed = simulated("--skip-error", "1%")
+    assert "--skip-error: no estimate was made" in estimated.stderr
+    assert (estimated.code, replayed, "an estimate needs all packets" in reasons[-1]) == (0, 0, True)
 
 
 # Series

@@ -97,7 +97,7 @@ def test_run_refuses_by_name(given: str, trace: str, tmp_path: Path) -> None:
         ),
         (
             "--skip-memory much --rate 1Gb/s",
-            "much: is not a number with a unit: give a size such as 500MiB",
+            "much: is not a number with a unit: give a size above 0, such as 500MiB, or unlimited",
         ),
         (
             "--skip-memory 1MiB --level flow --rate 1Gb/s",

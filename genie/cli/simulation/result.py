@@ -48,8 +48,11 @@ def print_result(
     if digest is not None and tells:
         _print_collectives(run, digest)
     _note_skips(skip, threads)
-    if skip and (option := _without_episodes(choices)):
-        note(f"{option}: collectives and messages that come again were played each time")
+    if choices.skip_error and not skip.get("estimates"):
+        note(
+            "--skip-error: no estimate was made, and collectives and messages that come again were played each time; "
+            "without --skip-error they may be played once"
+        )
     return 0
 
 
@@ -67,16 +70,6 @@ def _note_skips(skip: dict[str, Any], threads: int) -> None:
         note("--verify-skip: nothing was skipped, so that there is nothing to compare")
     if difference:
         raise SimulationError(f"--verify-skip: level packet+skip differs from level packet: {difference}")
-
-
-def _without_episodes(choices: Choices) -> str:
-    """Return the option that leaves no collective to be played once for all that are alike; "" for none."""
-    options = {
-        "--series": choices.series_ps is not None,
-        "--stop-after": choices.stop_after_ps is not None,
-        "--skip-error": choices.skip_error > 0,
-    }
-    return next((option for option, is_given in options.items() if is_given), "")
 
 
 def _digest(run: Run, job: Job, twin: Twin) -> Digest:
