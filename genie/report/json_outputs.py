@@ -264,7 +264,7 @@ class EpisodeFields(TypedDict):
     """Parts of a job that were played apart: how often one stood for packets, and how many different ones.
 
     `played`: data packets of these plays.
-    `need_one_thread`: whether several threads are the only reason for having none.
+    `need_one_thread`: whether nothing but several threads is known to prevent them.
     """
 
     replayed: int

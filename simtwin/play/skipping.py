@@ -28,8 +28,8 @@ class Skipped:
     `packets`: data packets that were not played. `replayed`: episodes, of which `distinct` ones were played.
     `estimated`: packets of estimated skips, which `packets` counts too. `errors`: of the messages that these moved.
     `played_apart`: data packets of the plays of episodes. `reasons`: why an iteration, or all of it, was played packet
-    by packet, and why no episodes were played apart. `episodes_need_one_thread`: whether several threads were the only
-    reason for this.
+    by packet, and why no episodes were played apart. `episodes_need_one_thread`: whether nothing but several threads
+    is known to prevent episodes.
     """
 
     jumps: int = 0
@@ -170,7 +170,7 @@ class IterationSkips:
 
     @property
     def episodes_need_one_thread(self) -> bool:
-        """Whether several threads are the only reason for having no episodes."""
+        """Whether nothing but several threads is known to prevent episodes."""
         return self.episodes is not None and bool(self.episodes.report["needs_one_thread"])
 
     @property
