@@ -85,8 +85,8 @@ def simulate(
         typer.Option(
             metavar="INTERVAL",
             help="Interval of simulated time, such as 10us. At each interval the command samples queues, utilisation, "
-            "pauses, ECN marks and rates into `series.parquet`. The option needs level `packet` or `packet+skip`.  "
-            "[default: none]",
+            "pauses, ECN marks and rates into `series.parquet`. The option needs level `packet` or `packet+skip`. "
+            "Level `packet+skip` then plays alike collectives each time, and takes longer.  [default: none]",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -96,7 +96,8 @@ def simulate(
             "--stop-after",
             metavar="TIME",
             help="Simulated time, such as 5ms. The simulation stops when an iteration reaches this time, and the "
-            "command writes the part before it. The option needs level `packet` or `packet+skip`.  [default: none]",
+            "command writes the part before it. The option needs level `packet` or `packet+skip`. "
+            "Level `packet+skip` then plays alike collectives each time, and takes longer.  [default: none]",
             rich_help_panel=TWIN_PANEL,
         ),
     ] = None,
@@ -191,7 +192,7 @@ def simulate(
             return 0
         threads = 1 if choices.skip_error else simulated.threads
         twin = job.twin(threads=threads, level=choices.level, model=model)
-        _warn_of_idle(simulated, job, twin, choices)
+        _warn_of_idle(simulated, job, twin, choices, skip_memory=skip_memory)
         run, signal_number = _play(job, twin, traffic, choices, iterations=iterations or 1, live=live, out=out)
         return print_result(
             run, job, twin, choices, threads=simulated.threads, report=report, signal_number=signal_number
@@ -211,7 +212,7 @@ def _play(
     with StopSignals() as stop, Progress() as progress:
         watch = Watch(
             progress=progress,
-            stop=stop,
+            stop=partial(progress.asked, stop),
             stop_after_ps=choices.stop_after_ps,
             series=kept,
             played=partial(progress.writing, out=out),
@@ -296,7 +297,7 @@ def _run_to_follow(folder: Path) -> Run:
     return live
 
 
-def _warn_of_idle(simulated: TwinOptions, job: Job, twin: Twin, choices: Choices) -> None:
+def _warn_of_idle(simulated: TwinOptions, job: Job, twin: Twin, choices: Choices, *, skip_memory: str | None) -> None:
     """Warn of options that change nothing in this simulation, each on a line."""
     if simulated.threads > 1 and choices.skip_error:
         warn("--skip-error needs one thread: --threads 1 is used")
@@ -304,6 +305,19 @@ def _warn_of_idle(simulated: TwinOptions, job: Job, twin: Twin, choices: Choices
         warn("hpcc's telemetry needs one thread: --threads 1 is used")
     elif simulated.threads > twin.threads:
         warn(f"level {simulated.level} runs in one thread: --threads 1 is used")
+    if skip_memory is not None and (other := _without_episodes(twin, choices)):
+        warn(f"--skip-memory changes nothing beside {other}: no episodes are played, so that none are kept")
     job.warn_of_idle_options(choices.level.name)
     if choices.band and not has_compute(job.workload):
         warn("--band: the workload has no compute times: the iteration takes the same time at all three")
+
+
+def _without_episodes(twin: Twin, choices: Choices) -> str:
+    """Return an option with which a simulation plays no episodes; "" for none."""
+    options = {
+        "--skip-error": choices.skip_error > 0,
+        "--series": choices.series_ps is not None,
+        "--stop-after": choices.stop_after_ps is not None,
+        f"--threads {twin.threads}": twin.threads > 1,
+    }
+    return next((option for option, is_given in options.items() if is_given), "")

@@ -157,6 +157,7 @@ def test_a_signal_leaves_a_record(number: int, code: int, words: str, long_trace
         r"iteration 1 of 20: \d+\.\d{3} ms simulated, \d+\.\d\d M events/s, about \d+ \w+.* left",
         text,
     )
+    assert f"{words}: stops, and writes what was played" in text
     (last,) = text.rpartition("\x1b[2K")[2].splitlines()
     run = open_run(out)
     assert (run.info["complete"], run.info["problem"], run.info["stopped_iteration"]) == (False, words, 0)
@@ -279,6 +280,17 @@ def test_what_several_threads_do_not_skip_is_said(tmp_path: Path) -> None:
     estimated, reasons, replayed = simulated("--skip-error", "1%")
     assert "--skip-error: no estimate was made" in estimated.stderr
     assert (estimated.code, replayed, "an estimate needs all packets" in reasons[-1]) == (0, 0, True)
+
+
+@pytest.mark.parametrize(
+    "other", ["--skip-error 1%", "--series 1ms", "--stop-after 1ms", "--threads 2", ""], ids=lambda other: other[:8]
+)
+def test_memory_that_is_not_used_is_said(other: str, trace: str, tmp_path: Path) -> None:
+    ended = simulate(trace, tmp_path, "--skip-memory", "500MiB", *other.split())
+    said = f"--skip-memory changes nothing beside {other}".removesuffix(" 1%").removesuffix(" 1ms")
+    assert ended.code == 0
+    assert ended.stderr.count("--skip-memory") == ended.stderr.count(said) == bool(other)
+    assert "--skip-memory" not in simulate(trace, tmp_path, *other.split()).stderr
 
 
 # Series

@@ -81,6 +81,35 @@ def test_two_simulations_have_no_noise() -> None:
     assert compare(longer, twin).result == "faster"
 
 
+@pytest.mark.parametrize(
+    ("times", "bounds", "result"),
+    [
+        (1.0, (0.0, 0.0), "same"),
+        (1.0, (0.004, 0.0), "same"),
+        (1.0, (0.004, 0.004), "inconclusive"),
+        (1.02, (0.0, 0.01), "slower"),
+        (1.02, (0.01, 0.01), "inconclusive"),
+        (0.98, (0.01, 0.01), "inconclusive"),
+        (0.97, (0.01, 0.01), "faster"),
+        (1.02, (None, 0.0), "slower"),
+    ],
+)
+def test_simulations_with_estimates_are_compared_within_their_bounds(
+    times: float, bounds: tuple[float | None, float], result: str
+) -> None:
+    followed = run_pair(1, Noise(), Fault())[1]
+    longer = followed.timeline.with_columns((pl.col("end_ns") * times).cast(pl.Int64))
+    before, after = (
+        replace(followed, info={**followed.info, "follow": False, "level": "flow", "error_bound": bound}, timeline=own)
+        for bound, own in zip(bounds, (followed.timeline, longer), strict=True)
+    )
+    found = compare(before, after)
+    assert found.result == result
+    assert found.line().count("has estimates: ") == sum(bool(bound) for bound in bounds)
+    assert ("is of level flow, whose error has no bound" in found.line()) == (None in bounds)
+    assert ("simulate without --skip-error" in found.line()) == (result == "inconclusive")
+
+
 def test_a_slower_part_that_costs_two_simulations_nothing_is_said_after_the_time() -> None:
     live, followed = run_pair(1, Noise(), Fault())
     twin = replace(followed, info={**followed.info, "follow": False})

@@ -33,6 +33,7 @@ class Progress:
         self._before = 0  # events of earlier iterations
         self._told = 0  # all events, at the last line
         self._what = ""  # is played
+        self._stops = False  # and has said so
 
     def __call__(self, simulator: Simulator, place: int, iterations: int) -> None:
         if place != self._place or simulator.events < self._events:  # another simulator
@@ -59,6 +60,14 @@ class Progress:
         self._began = self._last = time.monotonic()
         self._place = self._events = self._before = self._told = 0
         self._what = what
+
+    def asked(self, stop: Callable[[], str | None]) -> str | None:
+        """Return the reason that `stop` gives, and show it the first time: the rest may take seconds."""
+        reason = stop()
+        if reason is not None and not self._stops:
+            self._stops = True
+            self._display.update(f"{reason}: stops, and writes what was played")
+        return reason
 
     def writing(self, iterations: int, rows: int, out: Path) -> None:
         """Show that results are being written, where that takes a while."""

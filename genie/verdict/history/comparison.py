@@ -187,7 +187,9 @@ def compare(
     iteration = change_of(_spans(before), _spans(after))
     # A simulation that followed a live run has the noise of that run's arrivals.
     is_exact = all(run.info.get("world") == "twin" and not run.info.get("follow") for run in (before, after))
-    result, notes = _result(verdict, iteration, practical, is_exact)
+    estimated = _error_bound(before) + _error_bound(after)
+    result, notes = _exact_result(iteration, estimated) if is_exact else _result(verdict, iteration, practical)
+    notes += [note for run in (before, after) for note in _estimated(run)]
     return Comparison(
         result,
         str(before.path),
@@ -203,11 +205,17 @@ def compare(
     )
 
 
-def _result(verdict: Verdict, iteration: Change, practical: float, is_exact: bool) -> tuple[Result, list[str]]:
-    if is_exact:
-        if abs(iteration.fraction) < EXACT_MIN:
-            return "same", []
-        return ("slower" if iteration.fraction > 0 else "faster"), []
+def _exact_result(iteration: Change, estimated: float) -> tuple[Result, list[str]]:
+    """Return the result for two simulations. `estimated`: the bounds of their estimates, as a share."""
+    change = abs(iteration.fraction)
+    if change + estimated < EXACT_MIN:
+        return "same", []
+    if change - estimated < EXACT_MIN:
+        return "inconclusive", ["the change is within the bounds of the estimates: simulate without --skip-error"]
+    return ("slower" if iteration.fraction > 0 else "faster"), []
+
+
+def _result(verdict: Verdict, iteration: Change, practical: float) -> tuple[Result, list[str]]:
     doubt = verdict.suspects[0].doubt if verdict.suspects else ""  # the certain ones come first
     if verdict.suspects and not doubt:
         return "slower", []
@@ -225,6 +233,21 @@ def _result(verdict: Verdict, iteration: Change, practical: float, is_exact: boo
     if seen is None or seen > 2 * practical:
         return "inconclusive", ["too few iterations, or too noisy, to see a NIC or link that became 20 % slower"]
     return "same", []
+
+
+def _error_bound(run: Run) -> float:
+    """The bound of a simulation's estimates, as a share; 0 without estimates, and at levels that have no bound."""
+    return float(run.info.get("error_bound") or 0.0)
+
+
+def _estimated(run: Run) -> list[str]:
+    """A note where a simulation's times may be apart from those of level packet, none where they are its times."""
+    if run.info.get("error_bound", 0.0) is None:
+        return [f"{run.path} is of level {run.info.get('level')}, whose error has no bound"]
+    if bound := _error_bound(run):
+        moved = f"the ends of messages that --skip-error moved are within {bound:.2%} of those of packets"
+        return [f"{run.path} has estimates: {moved}, and messages that begin later have no bound"]
+    return []
 
 
 def _check_alike(before: Run, after: Run) -> None:
