@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,10 +24,10 @@ from numpy.typing import NDArray
 from genie.config.congestion import CONTROLS
 from genie.config.units import Duration, Rate, Size
 from genie.plan.build import build_plan
+from genie.workload.flows import Flow, workload_of
 from simtwin.fabric.schema import Ecn, Fabric, Link, Pfc, Priority, SingleSwitch, Switch
 from simtwin.fabric.topology import build_network
 from simtwin.play.estimating import Estimator
-from simtwin.play.traffic import Incast, workload_on
 from simtwin.play.twin import Twin
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -37,7 +38,12 @@ LEAST_WITHIN, LEAST_TIMES = 0.93, 5.0
 
 
 def incast(control: str, seed: int, size_bytes: int) -> genie_core.Simulator:
-    """Return the simulator of an incast, before its start."""
+    """Return the simulator of an incast of equal messages, before its start."""
+    return incast_of(control, seed, [Flow(rank, 0, size_bytes) for rank in range(1, SENDERS + 1)])
+
+
+def incast_of(control: str, seed: int, flows: Sequence[Flow]) -> genie_core.Simulator:
+    """Return the simulator of any flows between as many hosts, before its start."""
     fabric = Fabric(
         topology=SingleSwitch(hosts=SENDERS + 1),
         link=Link(Rate(100 * 10**9), Duration(10**6)),
@@ -48,7 +54,7 @@ def incast(control: str, seed: int, size_bytes: int) -> genie_core.Simulator:
         priority=Priority(data=3, control=6),
     )
     twin = Twin(fabric, build_network(fabric), list(range(SENDERS + 1)), seed=seed)
-    simulator = twin.simulator(build_plan(workload_on(fabric, Incast(size=Size(size_bytes)))))
+    simulator = twin.simulator(build_plan(workload_of("incast", SENDERS + 1, flows)))
     assert isinstance(simulator, genie_core.Simulator)
     return simulator
 
@@ -76,7 +82,7 @@ def compare(control: str, seed: int, size_bytes: int, error: float) -> dict[str,
     assert estimator is not None
     apart = np.zeros(SENDERS)
     for each in estimator.errors:
-        apart[each.rank - 1] = max(apart[each.rank - 1], each.apart)
+        apart[each.rank - 1] = np.nan if each.apart is None else each.apart  # no end is within none
     errors = abs(skipped / played - 1)
     return {
         "seed": seed,

@@ -274,13 +274,13 @@ class EpisodeFields(TypedDict):
 
 
 class EstimateFields(TypedDict):
-    """Skips of --skip-error. `error`, `apart`: largest bounds of a mean rate and of a message's end."""
+    """Skips of --skip-error. `error`, `apart`: largest bounds of a mean rate and of a message's end; null: none."""
 
     skips: int
     packets: int
     confidence: float
     error: float
-    apart: float
+    apart: float | None
     messages: list[dict[str, Any]]
 
 

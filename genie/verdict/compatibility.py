@@ -138,10 +138,12 @@ def estimates_of(twin: Run) -> list[str]:
     """A warning where the simulated times may be apart from those of level packet, none where they are its times."""
     advice = "simulate at level packet+skip without --skip-error for a verdict"
     bound = twin.info.get("error_bound", 0.0)
+    if bound is None and (twin.info.get("skip") or {}).get("estimates"):
+        return [f"twin: with --skip-error, and other messages began or ended after it, so no end has a bound; {advice}"]
     if bound is None:
         level = twin.info.get("level")
         return [f"twin: level {level} simulates no packets, and its error has no bound; {advice}"]
     if bound > 0:
         moved = f"ends of the messages that it moved are estimated to be within {bound:.2%} of those of packets"
-        return [f"twin: with --skip-error, {moved}, and messages that begin later have no bound; {advice}"]
+        return [f"twin: with --skip-error, {moved}; {advice}"]
     return []

@@ -8,7 +8,7 @@ noise like that of its batches, so that seeds keep their spread. See ARCHITECTUR
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import genie_core
@@ -40,13 +40,25 @@ class FlowError:
     """The errors of a message's end that a skip has caused, as shares of the message's packets.
 
     `error`: bound of the error of its mean rate. `apart`: bound of its distance from level `packet` with the same seed,
-    where the noise of the rate counts twice.
+    where the noise of the rate counts twice; None: there is no bound.
     """
 
     rank: int
     peer: int
     error: float
-    apart: float
+    apart: float | None
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """A message that skips have moved.
+
+    `variance`: of the noise that was skipped. `slack`: the share of the message that may be left when others end.
+    """
+
+    error: FlowError
+    variance: float
+    slack: float
 
 
 class Estimator:
@@ -65,8 +77,8 @@ class Estimator:
         self._first_ps = FIRST_BATCH_PS
         self._key: Array | None = None
         self._messages: dict[int, tuple[int, int]] = {}  # by queue pair: the end of its message, and its number
-        # By queue pair and number of the message, with the variance of the noise that was skipped.
-        self._errors: dict[tuple[int, int], tuple[FlowError, float]] = {}
+        self._moved: dict[tuple[int, int], _Moved] = {}  # by queue pair and number of the message
+        self._packets_of_first = 0  # data packets until those of the first skip are over
         self.skips = self.packets = self.time_ps = 0
         self.unusable: str = self._steady.unusable
         self.reason = self.unusable or "no message lasted long enough for an estimate"
@@ -104,7 +116,13 @@ class Estimator:
     @property
     def errors(self) -> list[FlowError]:
         """The errors of all messages that a skip has moved."""
-        return [error for error, _ in self._errors.values()]
+        return [it.error for it in self._moved.values()]
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether all ends have a bound: of the messages that were moved, and as no others began after a skip."""
+        is_bounded = all(error.apart is not None for error in self.errors)
+        return is_bounded and (not self.skips or self._simulator.data_packets <= self._packets_of_first)
 
     def _begin(self, now_ps: int, flows: dict[str, Array] | None) -> None:
         """Begin to count: messages have begun or ended, or the network has changed."""
@@ -132,6 +150,7 @@ class Estimator:
             is_short = len(self._batches) < BATCHES_LEAST
             self._first_ps = min(2 * self._first_ps, LONGEST_FIRST_BATCH_PS) if is_short else FIRST_BATCH_PS
             self._key = key
+            self._lose_bounds(flows)
             return self._begin(now_ps, flows)
         self._next_ps = now_ps + self._batch_ps
         if key.shape[1] == 0:
@@ -153,6 +172,16 @@ class Estimator:
                 self._steady.count(now_ps, now_ps - int((1 - SETTLING) * len(self._batches) * self._batch_ps))
         return None
 
+    def _lose_bounds(self, flows: dict[str, Array]) -> None:
+        """Others begin or end: a message with more to send than noise explains goes on at a rate that is not known."""
+        for at, queue_pair in enumerate(flows["queue_pair"].tolist()):
+            end, number = self._messages.get(queue_pair, (-1, 0))
+            moved = self._moved.get((queue_pair, number))
+            if moved is None or end != flows["end_psn"][at]:
+                continue
+            if flows["left"][at] > moved.slack * flows["packets"][at]:
+                self._moved[queue_pair, number] = replace(moved, error=replace(moved.error, apart=None))
+
     def _tried(self, now_ps: int, until_ps: int, flows: dict[str, Array]) -> str:
         """Move the simulation; return "", or the reason why it stays."""
         settled = np.array(self._batches[int(len(self._batches) * SETTLING) :], float)
@@ -169,6 +198,12 @@ class Estimator:
         mean, deviation, error = (np.zeros(len(self._classes)) for _ in range(3))
         for pool in pools:
             mean[pool.flows], deviation[pool.flows] = pool.mean, pool.deviation
+        quantile = NormalDist().inv_cdf(1 - miss / 2 / len(mean))
+        # How long after the first of them messages end that began together, and are alike but for noise: in batches.
+        slack = 1 + 2 * quantile * np.sqrt(flows["packets"] / mean) * deviation / mean
+        rest = flows["left"] / mean
+        if (rest - rest.min() > slack).any():
+            return "messages end at unlike times, and rates change at each end"
         noise = drawn_noise(batches, pools, self._random)
         room = flows["left"] - np.ceil(mean * RESERVE)
         end_ps = min(self._steady.horizon_ps, until_ps)
@@ -188,14 +223,25 @@ class Estimator:
             error[pool.flows] = pool.error_after(count / len(batches.packets))
         packets = np.clip(np.floor(mean * count + noise * math.sqrt(count)), 0, room).astype(np.int64)
         rest = np.maximum(flows["left"] - packets, 0) / mean  # batches until the end
-        errors = self._with_errors(flows, packets, error, deviation, count, rest, miss)
-        worst = max(each.error for each, _ in errors.values())
+        of_batch = (deviation / flows["packets"]) ** 2
+        moved = self._with_errors(
+            flows,
+            error * packets / flows["packets"],
+            of_batch * count,
+            of_batch * rest,
+            slack * mean / flows["packets"],
+            quantile,
+        )
+        worst = max(each.error.error for each in moved.values())
         if worst > self._error:
             return f"mean rates were known to {100 * worst:.2g} % only"
         by_ps = int(count * batches.batch_ps)
+        packets_of_first = self._simulator.data_packets + int(flows["left"].sum())
         if not self._steady.advance(now_ps, by_ps, flows["queue_pair"].tolist(), packets.tolist()):
             return "its state cannot be moved"
-        self._errors |= errors
+        if not self.skips:
+            self._packets_of_first = packets_of_first
+        self._moved |= moved
         self.skips += 1
         self.packets += int(packets.sum())
         self.time_ps += by_ps
@@ -207,29 +253,23 @@ class Estimator:
         return ""
 
     def _with_errors(
-        self,
-        flows: dict[str, Array],
-        packets: Array,
-        error: Array,
-        deviation: Array,
-        count: float,
-        rest: Array,
-        miss: float,
-    ) -> dict[tuple[int, int], tuple[FlowError, float]]:
-        """Return the errors of the flows' messages after a skip, and the variance of the noise that was skipped.
+        self, flows: dict[str, Array], whole: Array, of_skip: Array, of_rest: Array, slack: Array, quantile: float
+    ) -> dict[tuple[int, int], _Moved]:
+        """Return the flows' messages with their errors after a skip.
 
-        `count`: batches that it lasts. `rest`: (flows,) batches from then on until the message ends: their noise is not
-        that of level packet either.
+        Arrays are (flows,), and shares of the messages. `whole`: errors by the mean rates. `of_skip`, `of_rest`:
+        variances of the noise of the skip, and of what is left: it is not that of level packet either. A message that
+        has begun after an earlier skip has no bound, as its beginning has none.
         """
         found = {}
-        z = NormalDist().inv_cdf(1 - miss / 2 / len(packets))
-        for at, size in enumerate(flows["packets"].tolist()):
-            queue_pair = int(flows["queue_pair"][at])
+        for at, queue_pair in enumerate(flows["queue_pair"].tolist()):
             key = (queue_pair, self._messages[queue_pair][1])
-            before, variance = self._errors.get(key, (None, 0.0))
-            of_batch = float(deviation[at] / size) ** 2
-            variance += of_batch * count
-            whole = float(error[at] * packets[at] / size) + (before.error if before is not None else 0.0)
-            apart = whole + z * math.sqrt(2 * (variance + of_batch * float(rest[at])))
-            found[key] = (FlowError(int(flows["rank"][at]), int(flows["peer"][at]), whole, apart), variance)
+            before = self._moved.get(key)
+            error, variance, is_bounded = float(whole[at]), float(of_skip[at]), self.skips == 0
+            if before is not None:
+                error, variance = error + before.error.error, variance + before.variance
+                is_bounded = before.error.apart is not None
+            apart = error + quantile * math.sqrt(2 * (variance + float(of_rest[at])))
+            flow = FlowError(int(flows["rank"][at]), int(flows["peer"][at]), error, apart if is_bounded else None)
+            found[key] = _Moved(flow, variance, float(slack[at]))
         return found

@@ -301,11 +301,11 @@ def _counters(twin: Twin, result: Simulation) -> dict[str, Any]:
 
 
 def _error_bound(twin: Twin, skip: dict[str, Any]) -> float | None:
-    """Return the bound of the error of a message's end, as a share; None where none is known."""
+    """Return the bound of the error of a message's end, as a share of its time; None where none is known."""
     if not twin.level.has_packets:
         return None
-    estimates = skip.get("estimates")
-    return float(estimates["apart"]) if estimates else 0.0
+    bound: float | None = skip["estimates"]["apart"] if "estimates" in skip else 0.0
+    return bound
 
 
 def _recorded(workload: Workload, level: Level, result: Simulation) -> dict[str, Any] | None:

@@ -27,9 +27,9 @@ class Skipped:
 
     `packets`: data packets that were not played. `replayed`: episodes, of which `distinct` ones were played.
     `estimated`: packets of estimated skips, which `packets` counts too. `errors`: of the messages that these moved.
-    `played_apart`: data packets of the plays of episodes. `reasons`: why an iteration, or all of it, was played packet
-    by packet, and why no episodes were played apart. `episodes_need_one_thread`: whether nothing but several threads
-    is known to prevent episodes.
+    `has_bound`: whether all ends have a bound. `played_apart`: data packets of the plays of episodes. `reasons`: why an
+    iteration, or all of it, was played packet by packet, and why no episodes were played apart.
+    `episodes_need_one_thread`: whether nothing but several threads is known to prevent episodes.
     """
 
     jumps: int = 0
@@ -43,6 +43,7 @@ class Skipped:
     estimates: int = 0
     estimated: int = 0
     errors: tuple[dict[str, Any], ...] = ()
+    has_bound: bool = True
     reasons: tuple[str, ...] = ()
     episodes_need_one_thread: bool = False
 
@@ -65,6 +66,7 @@ class Skipped:
             self.estimates + estimates,
             self.estimated + estimated,
             (*self.errors, *errors),
+            self.has_bound and (estimator is None or estimator.has_bound),
             tuple(dict.fromkeys([*self.reasons, *skips.reasons])),
             self.episodes_need_one_thread or skips.episodes_need_one_thread,
         )
@@ -89,15 +91,21 @@ class Skipped:
         }
 
     def _estimates(self) -> dict[str, Any]:
-        """Return the facts of estimated skips. `error`: the largest of a mean rate; `apart`: of a message's end."""
+        """Return the facts of estimated skips.
+
+        `error`: the largest of a mean rate. `apart`: of a message's end, as a share of the message's time; None where
+        an end has no bound.
+        """
+        bounds = [math.inf if it["apart"] is None else it["apart"] for it in self.errors]
         return {
             "skips": self.estimates,
             "packets": self.estimated,
             "confidence": CONFIDENCE,
             "error": _rounded_up(max(it["error"] for it in self.errors)),
-            "apart": _rounded_up(max(it["apart"] for it in self.errors)),
+            "apart": _rounded_up(max(bounds)) if self.has_bound else None,
             "messages": [
-                {**it, "error": _rounded_up(it["error"]), "apart": _rounded_up(it["apart"])} for it in self.errors
+                {**it, "error": _rounded_up(it["error"]), "apart": it["apart"] and _rounded_up(it["apart"])}
+                for it in self.errors
             ],
         }
 

@@ -417,10 +417,12 @@ def warnings(run: Run, fabric: Fabric) -> str:
         said.insert(0, f"not complete: {info.get('problem', 'it ended early')}")
     if info.get("follow"):
         said.append(f"follows {info.get('follows')}: collectives start as in that run, compute is left out")
-    if info.get("error_bound"):
+    if estimates := (info.get("skip") or {}).get("estimates"):
+        bound = info.get("error_bound")
+        within = "no bound, as others began or ended later" if bound is None else f"within {bound:.2%} of level packet"
         said.append(
-            f"{info['skip']['estimates']['packets']} packets were skipped by estimates: messages that these moved end "
-            f"within {info['error_bound']:.2%} of level packet (95 % confidence), and later ones are as far off"
+            f"{estimates['packets']} packets were skipped by estimates. Ends of messages that these moved: {within} "
+            f"({estimates['confidence']:.0%} confidence, if rates only fluctuate)"
         )
     if fabric.fault:
         said.append(

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from live_runs import in_this_process
-from native.skip_error import SENDERS, compare, incast, play
+from native.skip_error import SENDERS, compare, incast, incast_of, play
 from twin_fabrics import crowded
 
 from genie.config.units import Duration, Rate
 from genie.plan.build import build_plan
+from genie.workload.flows import Flow
 from genie.workload.graph import Op
 from genie.workload.synthetic import collective
 from genie.workload.write import save
@@ -115,6 +116,42 @@ def test_ends_of_an_incast_are_within_their_bounds(control: str) -> None:
     assert all(row["is_within"] for row in rows), rows
     assert all(row["last_error"] < 0.02 for row in rows), rows
     assert sum(row["packets"] for row in rows) > 0.5 * len(rows) * SENDERS * (300 * MB // 4096), rows
+
+
+def ends_ps(flows: list[Flow], error: float) -> tuple[list[int], Estimator | None]:
+    """Play flows, with estimates if `error` is above 0; the ends of their messages, and what was estimated."""
+    simulator = incast_of("dcqcn", 3, flows)
+    estimator = Estimator(simulator, genie_core.Recurrence(simulator), error, 3) if error else None
+    run = simulator.run if estimator is None else estimator.run
+    simulator.start()
+    while run(200_000):
+        pass
+    return [int(simulator.records(flow.source)["sends"]["acked_ps"][0]) for flow in flows], estimator
+
+
+def test_messages_that_others_outlast_are_played() -> None:
+    """Rates change where the short messages end. Only the long ones, which are left, end together."""
+    flows = [Flow(rank, 0, (800 if rank % 2 else 150) * MB) for rank in range(1, SENDERS + 1)]
+    (played, _), (skipped, estimator) = ends_ps(flows, 0.0), ends_ps(flows, 0.05)
+    assert estimator is not None
+    assert estimator.skips > 0
+    assert estimator.has_bound
+    assert {error.rank % 2 for error in estimator.errors} == {1}
+    assert skipped[1::2] == played[1::2]
+    for error in estimator.errors:
+        assert error.apart is not None
+        assert skipped[error.rank - 1] == pytest.approx(played[error.rank - 1], rel=error.apart)
+
+
+@pytest.mark.parametrize(("start_ms", "is_bounded"), [(200, False), (600, True)], ids=["meanwhile", "afterwards"])
+def test_ends_have_no_bound_where_a_message_begins_after_a_skip(start_ms: int, is_bounded: bool) -> None:
+    """`is_bounded`: whether the ends of those that were moved are, which are over after 410 ms."""
+    flows = [Flow(rank, 0, 300 * MB) for rank in range(1, SENDERS + 1)]
+    _, estimator = ends_ps([*flows, Flow(0, 1, 300 * MB, start_ms * 10**6)], 0.01)
+    assert estimator is not None
+    assert estimator.skips > 0
+    assert not estimator.has_bound
+    assert [error.apart is not None for error in estimator.errors] == [is_bounded] * SENDERS
 
 
 def test_hpcc_goes_on_with_its_readings_of_ports() -> None:

@@ -91,23 +91,41 @@ def test_two_simulations_have_no_noise() -> None:
         (1.02, (0.01, 0.01), "inconclusive"),
         (0.98, (0.01, 0.01), "inconclusive"),
         (0.97, (0.01, 0.01), "faster"),
-        (1.02, (None, 0.0), "slower"),
+        (1.02, (None, 0.0), "inconclusive"),
+        (1.0, (0.0, None), "inconclusive"),
     ],
 )
 def test_simulations_with_estimates_are_compared_within_their_bounds(
-    times: float, bounds: tuple[float | None, float], result: str
+    times: float, bounds: tuple[float | None, float | None], result: str
 ) -> None:
     followed = run_pair(1, Noise(), Fault())[1]
     longer = followed.timeline.with_columns((pl.col("end_ns") * times).cast(pl.Int64))
     before, after = (
-        replace(followed, info={**followed.info, "follow": False, "level": "flow", "error_bound": bound}, timeline=own)
+        replace(
+            followed,
+            info={
+                **followed.info,
+                "follow": False,
+                "error_bound": bound,
+                "skip": {} if bound == 0 else {"estimates": {"apart": bound}},
+            },
+            timeline=own,
+        )
         for bound, own in zip(bounds, (followed.timeline, longer), strict=True)
     )
     found = compare(before, after)
     assert found.result == result
-    assert found.line().count("has estimates: ") == sum(bool(bound) for bound in bounds)
-    assert ("is of level flow, whose error has no bound" in found.line()) == (None in bounds)
+    assert found.line().count("has estimates (--skip-error)") == sum(bound != 0 for bound in bounds)
+    assert found.line().count("without a bound of its ends") == bounds.count(None)
     assert ("simulate without --skip-error" in found.line()) == (result == "inconclusive")
+
+
+def test_levels_without_a_bound_are_named() -> None:
+    followed = run_pair(1, Noise(), Fault())[1]
+    flow = replace(followed, info={**followed.info, "follow": False, "level": "flow", "error_bound": None})
+    found = compare(flow, flow)
+    assert found.result == "same"
+    assert "is of level flow, whose error has no bound" in found.line()
 
 
 def test_a_slower_part_that_costs_two_simulations_nothing_is_said_after_the_time() -> None:

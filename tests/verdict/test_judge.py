@@ -242,7 +242,11 @@ def test_a_twin_that_did_not_follow_will_do() -> None:
         ({}, None),  # of before bounds were recorded
         (
             {"level": "packet+skip", "error_bound": 0.05},
-            "moved are estimated to be within 5.00% of those of packets, and messages that begin later have no bound",
+            "moved are estimated to be within 5.00% of those of packets; simulate",
+        ),
+        (
+            {"level": "packet+skip", "error_bound": None, "skip": {"estimates": {"apart": None}}},
+            "with --skip-error, and other messages began or ended after it, so no end has a bound; simulate",
         ),
         ({"level": "flow", "error_bound": None}, "level flow simulates no packets, and its error has no bound"),
     ],

@@ -127,11 +127,11 @@ def _bits(skip: dict[str, Any], *, may_estimate: bool) -> str:
         if skip.get("difference") == "":
             return "same bits as level packet"
         return "not compared with level packet" + ("" if may_estimate else " (--verify-skip does)")
-    return (
-        f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}, ends of the "
-        f"messages moved within {estimates['apart']:.1%} of level packet ({estimates['confidence']:.0%} confidence, "
-        "if rates only fluctuate)"
-    )
+    rates = f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}"
+    confidence = f"({estimates['confidence']:.0%} confidence, if rates only fluctuate)"
+    if estimates["apart"] is None:
+        return f"{rates} {confidence}, ends without a bound"
+    return f"{rates}, ends of the messages moved within {estimates['apart']:.1%} of level packet {confidence}"
 
 
 def events_of(counters: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -187,7 +188,7 @@ def compare(
     iteration = change_of(_spans(before), _spans(after))
     # A simulation that followed a live run has the noise of that run's arrivals.
     is_exact = all(run.info.get("world") == "twin" and not run.info.get("follow") for run in (before, after))
-    estimated = _error_bound(before) + _error_bound(after)
+    estimated = _bound_of_estimates(before) + _bound_of_estimates(after)
     result, notes = _exact_result(iteration, estimated) if is_exact else _result(verdict, iteration, practical)
     notes += [note for run in (before, after) for note in _estimated(run)]
     return Comparison(
@@ -206,12 +207,12 @@ def compare(
 
 
 def _exact_result(iteration: Change, estimated: float) -> tuple[Result, list[str]]:
-    """Return the result for two simulations. `estimated`: the bounds of their estimates, as a share."""
+    """Return the result for two simulations. `estimated`: the bounds of their estimates; infinite without a bound."""
     change = abs(iteration.fraction)
     if change + estimated < EXACT_MIN:
         return "same", []
     if change - estimated < EXACT_MIN:
-        return "inconclusive", ["the change is within the bounds of the estimates: simulate without --skip-error"]
+        return "inconclusive", ["the estimates may be off by more: simulate without --skip-error"]
     return ("slower" if iteration.fraction > 0 else "faster"), []
 
 
@@ -235,18 +236,22 @@ def _result(verdict: Verdict, iteration: Change, practical: float) -> tuple[Resu
     return "same", []
 
 
-def _error_bound(run: Run) -> float:
-    """The bound of a simulation's estimates, as a share; 0 without estimates, and at levels that have no bound."""
-    return float(run.info.get("error_bound") or 0.0)
+def _bound_of_estimates(run: Run) -> float:
+    """The bound of a simulation's estimates, as a share; 0 without estimates, infinite where an end has no bound."""
+    if not (run.info.get("skip") or {}).get("estimates"):
+        return 0.0
+    bound = run.info.get("error_bound")
+    return math.inf if bound is None else float(bound)
 
 
 def _estimated(run: Run) -> list[str]:
     """A note where a simulation's times may be apart from those of level packet, none where they are its times."""
+    bound = _bound_of_estimates(run)
+    if bound > 0:
+        within = "without a bound of its ends" if math.isinf(bound) else f"that bound ends of messages to {bound:.2%}"
+        return [f"{run.path} has estimates (--skip-error) {within}"]
     if run.info.get("error_bound", 0.0) is None:
         return [f"{run.path} is of level {run.info.get('level')}, whose error has no bound"]
-    if bound := _error_bound(run):
-        moved = f"the ends of messages that --skip-error moved are within {bound:.2%} of those of packets"
-        return [f"{run.path} has estimates: {moved}, and messages that begin later have no bound"]
     return []
 
 
