@@ -227,7 +227,7 @@ def run_to_the_end(
             simulator.sample(stop_ps)
         while run(RUN_EVENTS):
             pass
-        if episodes is None or not episodes.begins_again(simulator):
+        if episodes is None or not episodes.begins_again(simulator, recurrence.report["packets"]):
             return Run(simulator, recurrence, episodes, ready_s, time.perf_counter())
 
 

@@ -12,7 +12,7 @@ import typer
 
 from genie.cli.groups import flattened
 from genie.cli.output import out_folder
-from genie.cli.simulation.choices import SKIP_MEMORY, UNLIMITED_BYTES, Choices, checked_choices
+from genie.cli.simulation.choices import UNLIMITED_BYTES, Choices, checked_choices
 from genie.cli.simulation.progress import Progress, StopSignals
 from genie.cli.simulation.result import print_result
 from genie.config.congestion import Hpcc
@@ -125,9 +125,8 @@ def simulate(
             "--skip-memory",
             metavar="SIZE",
             help="With `--level packet+skip`: memory for episodes and checkpoints that are used again, such as "
-            "`500MiB`. Less memory costs time and does not change results.",
+            "`500MiB`, or `unlimited`. Less memory costs time and does not change results.  [default: 1GiB]",
             rich_help_panel=TWIN_PANEL,
-            show_default=SKIP_MEMORY,
         ),
     ] = None,
     skip_error: Annotated[
@@ -188,7 +187,7 @@ def simulate(
         job.warn_of_calibration()
         model = model_of(simulated, traffic, job.ranks)
         if dry_run:
-            print_expected(job, choices, iterations or 1)
+            print_expected(job, choices, iterations or 1, simulated.threads)
             return 0
         threads = 1 if choices.skip_error else simulated.threads
         twin = job.twin(threads=threads, level=choices.level, model=model)
@@ -238,7 +237,7 @@ def _play(
     return run, stop.number
 
 
-def print_expected(job: Job, choices: Choices, iterations: int) -> None:
+def print_expected(job: Job, choices: Choices, iterations: int, threads: int) -> None:
     """Print the size of a job, and what its simulation is expected to take. Raises LevelError."""
     from genie.plan.build import build_plan
     from simtwin.fabric.topology import build_network
@@ -261,7 +260,7 @@ def print_expected(job: Job, choices: Choices, iterations: int) -> None:
     if level.has_packets:
         fastest, slowest = words_of_time(expected.fastest_s), words_of_time(expected.slowest_s)
         span = fastest if fastest == slowest else f"{fastest} to {slowest}"
-        skips = "; level packet+skip takes less where it can skip" if level.skips else ""
+        skips = "; level packet+skip takes less where it can skip, and more where it cannot" if level.skips else ""
         skips += ", and --verify-skip plays both" if choices.verify_skip else ""
         of_plays = f" for {plays} plays" if plays > 1 else ""
         setup = words_of_time(planned_s + expected.setup_s)
@@ -276,7 +275,7 @@ def print_expected(job: Job, choices: Choices, iterations: int) -> None:
         else "any amount"
     )
     of_skips = f", and {limit} of episodes and checkpoints (--skip-memory)"
-    more = of_skips if level.skips else ""
+    more = of_skips if level.skips and not _without_episodes(threads, choices) else ""
     print(f"memory: about {expected.memory_bytes / 1e9:.2g} GB{more}")
     if expected.recorded_ranks < job.ranks:
         print(f"tables: {expected.recorded_ranks} of {job.ranks} ranks, one of each class")
@@ -305,19 +304,19 @@ def _warn_of_idle(simulated: TwinOptions, job: Job, twin: Twin, choices: Choices
         warn("hpcc's telemetry needs one thread: --threads 1 is used")
     elif simulated.threads > twin.threads:
         warn(f"level {simulated.level} runs in one thread: --threads 1 is used")
-    if skip_memory is not None and (other := _without_episodes(twin, choices)):
+    if skip_memory is not None and (other := _without_episodes(twin.threads, choices)):
         warn(f"--skip-memory changes nothing beside {other}: no episodes are played, so that none are kept")
     job.warn_of_idle_options(choices.level.name)
     if choices.band and not has_compute(job.workload):
         warn("--band: the workload has no compute times: the iteration takes the same time at all three")
 
 
-def _without_episodes(twin: Twin, choices: Choices) -> str:
+def _without_episodes(threads: int, choices: Choices) -> str:
     """Return an option with which a simulation plays no episodes; "" for none."""
     options = {
         "--skip-error": choices.skip_error > 0,
         "--series": choices.series_ps is not None,
         "--stop-after": choices.stop_after_ps is not None,
-        f"--threads {twin.threads}": twin.threads > 1,
+        f"--threads {threads}": threads > 1,
     }
     return next((option for option, is_given in options.items() if is_given), "")

@@ -253,8 +253,10 @@ void register_twin(nb::module_& m) {
            nb::keep_alive<0, 2>(), nb::keep_alive<0, 4>())
       .def("attach", &Episodes::attach, "simulator"_a, nb::keep_alive<2, 1>(),
            "Play apart what a simulator's ranks begin; call it before its start.")
-      .def("begins_again", &Episodes::begins_again, "simulator"_a,
-           "After a run: whether the job must begin again, in a new simulator.")
+      .def("begins_again", &Episodes::begins_again, "simulator"_a, "skipped_packets"_a,
+           "After a run: whether the job must begin again, in a new simulator. `skipped_packets`: data "
+           "packets "
+           "of this one that its recurrence has skipped.")
       .def(
           "stop_when",
           [](Episodes& episodes, nb::callable is_asked) {

@@ -166,7 +166,7 @@ class IterationSkips:
             return False
         if is_stopped:
             self.episodes.stop()
-        return not is_stopped and bool(self.episodes.begins_again(self._simulator))
+        return not is_stopped and bool(self.episodes.begins_again(self._simulator, self.recurrence.report["packets"]))
 
     @property
     def may_gain_by_episodes(self) -> bool:

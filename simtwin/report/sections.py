@@ -79,7 +79,8 @@ def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
     used = int((loads["size_bytes"] > 0).sum())
     wall = float(info.get("wall_s", 0.0))
     packets = f"{info.get('data_packets', 0):,} data packets " if has_packets(run) else ""
-    played = f"{packets}in {duration(wall * 1e9)}"
+    skipped = (info.get("skip") or {}).get("share", 0.0)
+    played = f"{packets}{f'({skipped:.1%} skipped) ' if skipped else ''}in {duration(wall * 1e9)}"
     ranks, recorded = int(info["ranks"]), recorded_ranks(run)
     of_ranks = "ranks" if recorded == ranks else f"{recorded} recorded ranks"
     return facts(

@@ -75,6 +75,25 @@ def test_lines_of_a_log(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
+def test_an_iteration_that_begins_again_is_said(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = screen(monkeypatch, is_terminal=False)
+    progress = Progress()
+    for second, place, events, share in (
+        (10, 0, 20_000_000, 0.8),
+        (20, 0, 1, 0),
+        (30, 0, 9_000_000, 0.5),
+        (40, 1, 1, 0),
+    ):
+        clock[0] = 100.0 + second
+        progress(SimpleNamespace(events=events, now_ps=second * 10**9, share_done=share), place, 2)
+    assert shown.getvalue().splitlines() == [
+        "genie: iteration 1 of 2: 10.000 ms simulated, 2.00 M events/s, 40 % done, about 15 s left",
+        "genie: iteration 1 of 2: begun again: 20.000 ms simulated, 0 events/s, 0 % done",
+        "genie: iteration 1 of 2: begun again: 30.000 ms simulated, 0.90 M events/s, 25 % done, about 30 s left",
+        "genie: iteration 2 of 2: 40.000 ms simulated, 0 events/s, 50 % done, about 20 s left",
+    ]
+
+
 def test_the_line_of_a_terminal_is_gone_at_the_end(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     shown = screen(monkeypatch, is_terminal=True)
     with Progress() as progress:

@@ -66,7 +66,7 @@ def played_with(twin: Twin, plan: Plan, episodes: genie_core.Episodes) -> genie_
     simulator.start()
     while simulator.run(100_000):
         pass
-    assert not episodes.begins_again(simulator)
+    assert not episodes.begins_again(simulator, 0)
     assert simulator.done
     return simulator
 

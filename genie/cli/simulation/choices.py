@@ -83,7 +83,7 @@ def time_option(option: str, example: str, text: str | None, level: str) -> int 
         return None
     if level not in SAMPLED_LEVELS:
         raise UsageError(
-            f"{option}: level {level} has no queues to sample and no packets to stop at: give --level packet"
+            f"{option}: level {level} has no queues to sample and no packets to stop at: give --level packet+skip"
         )
     try:
         return simulated_time(text, example)

@@ -33,13 +33,18 @@ class Progress:
         self._before = 0  # events of earlier iterations
         self._told = 0  # all events, at the last line
         self._what = ""  # is played
+        self._simulator_began = self._began
+        self._is_again = False  # the current iteration, in another simulator
         self._stops = False  # and has said so
 
     def __call__(self, simulator: Simulator, place: int, iterations: int) -> None:
-        if place != self._place or simulator.events < self._events:  # another simulator
-            self._place, self._before = place, self._before + self._events
-        self._events = simulator.events
         now = time.monotonic()
+        if place != self._place or simulator.events < self._events:  # another simulator
+            self._is_again = place == self._place
+            if self._is_again:  # what was played before is lost
+                self._began += now - self._simulator_began
+            self._place, self._before, self._simulator_began = place, self._before + self._events, now
+        self._events = simulator.events
         if now - self._last < (TERMINAL_S if self._display.is_terminal else LOG_S):
             return
         events = self._before + self._events
@@ -47,6 +52,7 @@ class Progress:
         self._last, self._told = now, events
         which = self._what
         which += f"iteration {place + 1} of {iterations}: " if iterations > 1 else ""
+        which += "begun again: " if self._is_again else ""
         line = f"{which}{simulator.now_ps / 1e9:.3f} ms simulated, {_per_second(rate)}"
         share = share_done(simulator)
         done = (place + (share or 0)) / iterations if share is not None or place else None
@@ -57,9 +63,9 @@ class Progress:
 
     def begin(self, what: str) -> None:
         """Begin anew, for another play of the workload. `what`: the start of its lines."""
-        self._began = self._last = time.monotonic()
+        self._began = self._last = self._simulator_began = time.monotonic()
         self._place = self._events = self._before = self._told = 0
-        self._what = what
+        self._what, self._is_again = what, False
 
     def asked(self, stop: Callable[[], str | None]) -> str | None:
         """Return the reason that `stop` gives, and show it the first time: the rest may take seconds."""

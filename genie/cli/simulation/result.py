@@ -67,7 +67,7 @@ def _note_skips(skip: dict[str, Any], threads: int) -> None:
     if difference == "" and (skip["packets"] or skip["episodes"]["replayed"]):
         note("--verify-skip: all packets were played too; timeline, transfers and link counters are the same")
     elif difference == "":
-        note("--verify-skip: nothing was skipped, so that there is nothing to compare")
+        note("--verify-skip: nothing was skipped; timeline, transfers and link counters are those of level packet")
     if difference:
         raise SimulationError(f"--verify-skip: level packet+skip differs from level packet: {difference}")
 

@@ -191,6 +191,8 @@ def compare(
     estimated = _bound_of_estimates(before) + _bound_of_estimates(after)
     result, notes = _exact_result(iteration, estimated) if is_exact else _result(verdict, iteration, practical)
     notes += [note for run in (before, after) for note in _estimated(run)]
+    if verdict.judged.is_empty and min(iteration.iterations) == 1:
+        notes.append("NICs and links are compared in runs of two iterations or more (-n 2)")
     return Comparison(
         result,
         str(before.path),

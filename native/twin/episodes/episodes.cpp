@@ -57,7 +57,7 @@ void Episodes::began(std::vector<RankStart> starts, TimePs now) {
   run_->began(starts, now);
 }
 
-bool Episodes::begins_again(const Simulator& simulator) {
+bool Episodes::begins_again(const Simulator& simulator, std::uint64_t skipped_packets) {
   if (simulator_ == nullptr) return false;
   if (is_interrupted()) {
     stop();
@@ -73,8 +73,13 @@ bool Episodes::begins_again(const Simulator& simulator) {
   if (!simulator.is_abandoned()) refusals.give_up("ranks wait for ever");
   const bool is_vain = beginnings_ >= kBeginningsMost || !memo_.kinds.any_left();
   if (unusable().empty() && is_vain) refusals.give_up(refusals.latest());
+  PlayCosts& costs = memo_.costs;
+  const std::uint64_t gained = costs.counts().replaced + skipped_packets;
+  assert(gained <= simulator.data_packets());
+  costs.add_lost(simulator.data_packets() - gained);
+  if (unusable().empty() && costs.have_lost_too_much()) refusals.give_up_for_costs();
   end();
-  memo_.costs.begin();
+  costs.begin();
   return true;
 }
 

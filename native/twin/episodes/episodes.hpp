@@ -46,8 +46,8 @@ class Episodes final : public Simulator::Listener {
   // Before the start of a simulator of the job.
   void attach(Simulator& simulator);
   // After a run to the end: what was played apart does not fit, and the job must begin again in a new
-  // simulator.
-  bool begins_again(const Simulator& simulator);
+  // simulator. `skipped_packets`: data packets of this one that its recurrence has skipped.
+  bool begins_again(const Simulator& simulator, std::uint64_t skipped_packets);
   // During plays that take long `is_asked` is called now and then; if it returns true, the run ends soon.
   void stop_when(std::function<bool()> is_asked) { memo_.interrupt.ask_by(std::move(is_asked)); }
   // is_asked() has returned true, so that the run has ended before its end.

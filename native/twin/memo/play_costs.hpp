@@ -1,4 +1,5 @@
-// Costs of plays apart: packets that are played, beside those that they replace.
+// Costs of plays apart: packets that are played, beside those that they replace, and of simulators that begin
+// again.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -42,18 +43,26 @@ class PlayCosts {
   void change_standing(std::uint64_t before, std::uint64_t packets) { standing_ += packets - before; }
   // Plays that replace nothing, because something has joined them, cost too much of the job.
   bool are_too_high() {
-    constexpr std::uint64_t kMostInVain = 4;  // one of so many packets of a job may be played in vain
     const std::uint64_t useful = standing_ + counts_.replaced;
-    if (counts_.played <= free_packets_ + useful) return false;
-    if (most_in_vain_ == 0) most_in_vain_ = std::max(free_packets_, planned_.count() / kMostInVain);
-    return counts_.played - useful > most_in_vain_;
+    return counts_.played > free_packets_ + useful && counts_.played - useful > most_in_vain();
   }
+  // A simulator begins again, in which so many data packets were neither skipped nor replaced.
+  void add_lost(std::uint64_t packets) { lost_ += packets; }
+  // These have cost too much of the job.
+  bool have_lost_too_much() { return lost_ > free_packets_ && lost_ > most_in_vain(); }
 
  private:
+  std::uint64_t most_in_vain() {
+    constexpr std::uint64_t kMostInVain = 4;  // one of so many packets of a job may be played in vain
+    if (most_in_vain_ == 0) most_in_vain_ = std::max(free_packets_, planned_.count() / kMostInVain);
+    return most_in_vain_;
+  }
+
   PlannedPackets planned_;
   std::uint64_t free_packets_;
   Counts counts_;
   std::uint64_t standing_ = 0;      // data packets that were played for forecasts that stand
+  std::uint64_t lost_ = 0;          // data packets of simulators that have begun again
   std::uint64_t most_in_vain_ = 0;  // data packets; 0: not yet known
 };
 
