@@ -41,7 +41,7 @@ class Progress:
         now = time.monotonic()
         if place != self._place or simulator.events < self._events:  # another simulator
             self._is_again = place == self._place
-            if self._is_again:  # what was played before is lost
+            if self._is_again:  # its earlier play is lost
                 self._began += now - self._simulator_began
             self._place, self._before, self._simulator_began = place, self._before + self._events, now
         self._events = simulator.events
