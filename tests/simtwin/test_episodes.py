@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from common.episode_cases import draw_job
-from common.skip_cases import FREE_PACKETS, Played, SkipCase, first_difference, play
+from common.skip_cases import FREE_PACKETS, Played, SkipCase, first_difference, play, run_to_the_end, twin_of_case
 from twin_fabrics import GBPS, MIB, twin_of
 
 from genie.collectives.nccl.shape import NcclShape
@@ -124,6 +124,19 @@ def test_plays_stop_before_an_order_that_is_not_known(seed: int) -> None:
 def test_drawn_jobs_whose_stages_send_messages_have_the_same_bits(first: int) -> None:
     for seed in range(first, first + 10):
         check_drawn_job(seed, kind="pipeline")
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("job", 17), ("pipeline", 2), ("pipeline", 44)])
+def test_a_job_that_begins_again_too_often_plays_without_episodes(
+    kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, made, simulator_of = draw_job(seed, 4, kind=kind), [], Twin.simulator
+    monkeypatch.setattr(Twin, "simulator", lambda *of, **options: made.append(simulator_of(*of, **options)) or made[-1])
+    run = run_to_the_end(twin_of_case(case), build_plan(case.workload, lowering=case.lowering), skips=True)
+    assert run.episodes is not None
+    assert run.episodes.unusable == "playing apart what comes together costs more than it gains"
+    *lost, _ = [simulator.data_packets for simulator in made[:-1]]
+    assert sum(lost) <= made[-1].data_packets / 4, (lost, made[-1].data_packets)
 
 
 def test_an_episode_that_is_known_in_part_stands_for_those_that_are_alike() -> None:
