@@ -211,7 +211,7 @@ def _play(
     with StopSignals() as stop, Progress() as progress:
         watch = Watch(
             progress=progress,
-            stop=partial(progress.asked, stop),
+            stop=partial(progress.heed, stop),
             stop_after_ps=choices.stop_after_ps,
             series=kept,
             played=partial(progress.writing, out=out),
@@ -275,7 +275,7 @@ def print_expected(job: Job, choices: Choices, iterations: int, threads: int) ->
         else "any amount"
     )
     of_skips = f", and {limit} of episodes and checkpoints (--skip-memory)"
-    more = of_skips if level.skips and not _without_episodes(threads, choices) else ""
+    more = of_skips if level.skips and not _option_without_episodes(threads, choices) else ""
     print(f"memory: about {expected.memory_bytes / 1e9:.2g} GB{more}")
     if expected.recorded_ranks < job.ranks:
         print(f"tables: {expected.recorded_ranks} of {job.ranks} ranks, one of each class")
@@ -304,14 +304,14 @@ def _warn_of_idle(simulated: TwinOptions, job: Job, twin: Twin, choices: Choices
         warn("hpcc's telemetry needs one thread: --threads 1 is used")
     elif simulated.threads > twin.threads:
         warn(f"level {simulated.level} runs in one thread: --threads 1 is used")
-    if skip_memory is not None and (other := _without_episodes(twin.threads, choices)):
+    if skip_memory is not None and (other := _option_without_episodes(twin.threads, choices)):
         warn(f"--skip-memory changes nothing beside {other}: no episodes are played, so that none are kept")
     job.warn_of_idle_options(choices.level.name)
     if choices.band and not has_compute(job.workload):
         warn("--band: the workload has no compute times: the iteration takes the same time at all three")
 
 
-def _without_episodes(threads: int, choices: Choices) -> str:
+def _option_without_episodes(threads: int, choices: Choices) -> str:
     """Return an option with which a simulation plays no episodes; "" for none."""
     options = {
         "--skip-error": choices.skip_error > 0,

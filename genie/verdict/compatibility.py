@@ -139,7 +139,7 @@ def estimates_of(twin: Run) -> list[str]:
     advice = "simulate at level packet+skip without --skip-error for a verdict"
     bound = twin.info.get("error_bound", 0.0)
     if bound is None and (twin.info.get("skip") or {}).get("estimates"):
-        return [f"twin: with --skip-error, and other messages began or ended after it, so no end has a bound; {advice}"]
+        return [f"twin: with --skip-error, and not all ends have a bound, as others began or ended later; {advice}"]
     if bound is None:
         level = twin.info.get("level")
         return [f"twin: level {level} simulates no packets, and its error has no bound; {advice}"]

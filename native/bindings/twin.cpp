@@ -255,8 +255,7 @@ void register_twin(nb::module_& m) {
            "Play apart what a simulator's ranks begin; call it before its start.")
       .def("begins_again", &Episodes::begins_again, "simulator"_a, "skipped_packets"_a,
            "After a run: whether the job must begin again, in a new simulator. `skipped_packets`: data "
-           "packets "
-           "of this one that its recurrence has skipped.")
+           "packets that recurrence has skipped in this one.")
       .def(
           "stop_when",
           [](Episodes& episodes, nb::callable is_asked) {

@@ -37,7 +37,8 @@ class Pool:
     """Flows that are alike, and what is known of their packets in a batch.
 
     `deviation`: of independent batches that vary as much in the long run; `stretch`: that of these batches to it.
-    `error`: of the mean, a share of it. `drift`: of the mean from one half of the batches to the other, a share of it.
+    `error`: of the mean, a share of it. `drift`: of the mean, or of the allowed rate, from one half of the batches to
+    the other, a share of it.
     """
 
     flows: Array
@@ -132,6 +133,13 @@ def pools_of(batches: Batches, classes: Array, miss: float = 1 - CONFIDENCE) -> 
         allowed = batches.allowed[:, flows].mean(axis=1)
         if change_of(allowed) > max(ALLOWED_CHANGE * float(allowed.mean()), 4 * allowed.std(ddof=1) / math.sqrt(count)):
             return "congestion control still raises or lowers rates"
+        steps = np.diff(allowed)
+        if steps.any() and ((steps >= 0).all() or (steps <= 0).all()):
+            return "congestion control still raises or lowers rates"
+        # Packets follow what is allowed, and do so by whole packets: a slow change shows there first.
+        drift += 4 / (count * mean)
+        if (level := float(allowed.mean())) > 0:
+            drift = max(drift, change_of(allowed) / level)
         variance = float(own.var(axis=0, ddof=1).mean())
         in_the_long_run = variance * batches.inflation
         if len(flows) > 1:
@@ -142,7 +150,8 @@ def pools_of(batches: Batches, classes: Array, miss: float = 1 - CONFIDENCE) -> 
             in_the_long_run = max(in_the_long_run, between)
         stretch = math.sqrt(in_the_long_run / variance) if variance > 0 else 1.0
         deviation = math.sqrt(in_the_long_run)
-        pools.append(Pool(flows, mean, deviation, stretch, quantile * standard_error / mean, drift))
+        error = quantile * standard_error / mean + 1 / (count * mean)
+        pools.append(Pool(flows, mean, deviation, stretch, error, drift))
     return pools
 
 

@@ -32,15 +32,14 @@ PATIENCE = 150_000  # events from the beginning of messages on, in which an exac
 SKIP_LEAST, MOVED_LEAST = 4.0, 0.02  # batches, and the share of messages, below which a skip gains too little
 REACH_MAX = 10.0  # how often skips last as long as what was observed: slower changes than that are not seen
 RESERVE = 1 / 8  # of a batch, which is played before a message ends
-PSN_MASK = 0xFFFFFF
 
 
 @dataclass(frozen=True)
 class FlowError:
-    """The errors of a message's end that a skip has caused, as shares of the message's packets.
+    """The errors of a message that skips have caused.
 
-    `error`: bound of the error of its mean rate. `apart`: bound of its distance from level `packet` with the same seed,
-    where the noise of the rate counts twice; None: there is no bound.
+    `error`: bound of the error of its mean rate, a share of it. `apart`: bound of the distance of its end from level
+    `packet` with the same seed, a share of the message's time. The noise of the rate counts twice. None: no bound.
     """
 
     rank: int
@@ -50,10 +49,37 @@ class FlowError:
 
 
 @dataclass(frozen=True)
+class _Seen:
+    """A message that is the first on its queue pair, from a look at `since_ps` on; its number among those that were."""
+
+    end_psn: int
+    number: int
+    since_ps: int
+
+
+@dataclass(frozen=True)
+class _Skip:
+    """A skip by so many batches. Arrays are (flows,).
+
+    `packets`: by which the flows move. `mean`, `deviation`: of the packets of a batch. `error`: of the mean, a share of
+    it. `slack`: batches for which a message may go on after the first has ended.
+    """
+
+    count: float
+    batch_ps: int
+    packets: Array
+    mean: Array
+    deviation: Array
+    error: Array
+    slack: Array
+    quantile: float
+
+
+@dataclass(frozen=True)
 class _Moved:
     """A message that skips have moved.
 
-    `variance`: of the noise that was skipped. `slack`: the share of the message that may be left when others end.
+    `variance`: of the noise that was skipped, and `slack`: what may be left when others end, as shares of its packets.
     """
 
     error: FlowError
@@ -76,7 +102,7 @@ class Estimator:
         self._random = np.random.default_rng(seed)
         self._first_ps = FIRST_BATCH_PS
         self._key: Array | None = None
-        self._messages: dict[int, tuple[int, int]] = {}  # by queue pair: the end of its message, and its number
+        self._messages: dict[int, _Seen] = {}  # by queue pair
         self._moved: dict[tuple[int, int], _Moved] = {}  # by queue pair and number of the message
         self._packets_of_first = 0  # data packets until those of the first skip are over
         self.skips = self.packets = self.time_ps = 0
@@ -138,9 +164,9 @@ class Estimator:
         if flows is None:
             return
         for queue_pair, end in zip(flows["queue_pair"].tolist(), flows["end_psn"].tolist(), strict=True):
-            known, number = self._messages.get(queue_pair, (-1, 0))
-            if known != end:
-                self._messages[queue_pair] = (end, number + 1)
+            known = self._messages.get(queue_pair, _Seen(-1, 0, 0))
+            if known.end_psn != end:
+                self._messages[queue_pair] = _Seen(end, known.number + 1, now_ps)
 
     def _look(self, now_ps: int, until_ps: int) -> None:
         flows = self._steady.flows(now_ps)
@@ -155,7 +181,7 @@ class Estimator:
         self._next_ps = now_ps + self._batch_ps
         if key.shape[1] == 0:
             return None
-        sent = (flows["unacked_psn"] - self._flows["unacked_psn"]) & PSN_MASK
+        sent = self._flows["left"] - flows["left"]
         self._batches.append(np.stack([sent, flows["allowed_bps"] * (self._batch_ps / 10**12)]))
         self._flows = flows
         self._observed_ps += self._batch_ps
@@ -175,15 +201,41 @@ class Estimator:
     def _lose_bounds(self, flows: dict[str, Array]) -> None:
         """Others begin or end: a message with more to send than noise explains goes on at a rate that is not known."""
         for at, queue_pair in enumerate(flows["queue_pair"].tolist()):
-            end, number = self._messages.get(queue_pair, (-1, 0))
-            moved = self._moved.get((queue_pair, number))
-            if moved is None or end != flows["end_psn"][at]:
+            seen = self._messages.get(queue_pair, _Seen(-1, 0, 0))
+            moved = self._moved.get((queue_pair, seen.number))
+            if moved is None or seen.end_psn != flows["end_psn"][at]:
                 continue
             if flows["left"][at] > moved.slack * flows["packets"][at]:
-                self._moved[queue_pair, number] = replace(moved, error=replace(moved.error, apart=None))
+                self._moved[queue_pair, seen.number] = replace(moved, error=replace(moved.error, apart=None))
 
     def _tried(self, now_ps: int, until_ps: int, flows: dict[str, Array]) -> str:
         """Move the simulation; return "", or the reason why it stays."""
+        skip = self._planned(now_ps, until_ps, flows)
+        if isinstance(skip, str):
+            return skip
+        moved = self._with_errors(now_ps, flows, skip)
+        worst = max(each.error.error for each in moved.values())
+        if worst > self._error:
+            return f"mean rates were known to {100 * worst:.2g} % only"
+        by_ps = int(skip.count * skip.batch_ps)
+        packets_of_first = self._simulator.data_packets + int(flows["left"].sum())
+        if not self._steady.advance(now_ps, by_ps, flows["queue_pair"].tolist(), skip.packets.tolist()):
+            return "its state cannot be moved"
+        if not self.skips:
+            self._packets_of_first = packets_of_first
+        self._moved |= moved
+        self.skips += 1
+        self.packets += int(skip.packets.sum())
+        self.time_ps += by_ps
+        self._skipped_ps += by_ps
+        self._recurrence.forget()
+        self._flows = self._steady.flows(now_ps + by_ps)
+        self._next_ps = now_ps + by_ps + self._batch_ps
+        self._steady.count(now_ps + by_ps, now_ps + by_ps)
+        return ""
+
+    def _planned(self, now_ps: int, until_ps: int, flows: dict[str, Array]) -> _Skip | str:
+        """Return the longest skip that the flows allow, or the reason why there is none."""
         settled = np.array(self._batches[int(len(self._batches) * SETTLING) :], float)
         batches = independent_batches(settled, self._batch_ps)
         if batches is None:
@@ -222,54 +274,27 @@ class Estimator:
         for pool in pools:
             error[pool.flows] = pool.error_after(count / len(batches.packets))
         packets = np.clip(np.floor(mean * count + noise * math.sqrt(count)), 0, room).astype(np.int64)
-        rest = np.maximum(flows["left"] - packets, 0) / mean  # batches until the end
-        of_batch = (deviation / flows["packets"]) ** 2
-        moved = self._with_errors(
-            flows,
-            error * packets / flows["packets"],
-            of_batch * count,
-            of_batch * rest,
-            slack * mean / flows["packets"],
-            quantile,
-        )
-        worst = max(each.error.error for each in moved.values())
-        if worst > self._error:
-            return f"mean rates were known to {100 * worst:.2g} % only"
-        by_ps = int(count * batches.batch_ps)
-        packets_of_first = self._simulator.data_packets + int(flows["left"].sum())
-        if not self._steady.advance(now_ps, by_ps, flows["queue_pair"].tolist(), packets.tolist()):
-            return "its state cannot be moved"
-        if not self.skips:
-            self._packets_of_first = packets_of_first
-        self._moved |= moved
-        self.skips += 1
-        self.packets += int(packets.sum())
-        self.time_ps += by_ps
-        self._skipped_ps += by_ps
-        self._recurrence.forget()
-        self._flows = self._steady.flows(now_ps + by_ps)
-        self._next_ps = now_ps + by_ps + self._batch_ps
-        self._steady.count(now_ps + by_ps, now_ps + by_ps)
-        return ""
+        return _Skip(count, batches.batch_ps, packets, mean, deviation, error, slack, quantile)
 
-    def _with_errors(
-        self, flows: dict[str, Array], whole: Array, of_skip: Array, of_rest: Array, slack: Array, quantile: float
-    ) -> dict[tuple[int, int], _Moved]:
+    def _with_errors(self, now_ps: int, flows: dict[str, Array], skip: _Skip) -> dict[tuple[int, int], _Moved]:
         """Return the flows' messages with their errors after a skip.
 
-        Arrays are (flows,), and shares of the messages. `whole`: errors by the mean rates. `of_skip`, `of_rest`:
-        variances of the noise of the skip, and of what is left: it is not that of level packet either. A message that
-        has begun after an earlier skip has no bound, as its beginning has none.
+        A message that has begun after an earlier skip has no bound, as its beginning has none.
         """
-        found = {}
+        found, size = {}, flows["packets"]
+        rest = np.maximum(flows["left"] - skip.packets, 0) / skip.mean  # batches: their noise differs as well
+        of_batch = (skip.deviation / size) ** 2
         for at, queue_pair in enumerate(flows["queue_pair"].tolist()):
-            key = (queue_pair, self._messages[queue_pair][1])
-            before = self._moved.get(key)
-            error, variance, is_bounded = float(whole[at]), float(of_skip[at]), self.skips == 0
+            seen = self._messages[queue_pair]
+            before = self._moved.get((queue_pair, seen.number))
+            error, variance = float(skip.error[at] * skip.packets[at] / size[at]), float(of_batch[at] * skip.count)
+            is_bounded = self.skips == 0 if before is None else before.error.apart is not None
             if before is not None:
                 error, variance = error + before.error.error, variance + before.variance
-                is_bounded = before.error.apart is not None
-            apart = error + quantile * math.sqrt(2 * (variance + float(of_rest[at])))
+            apart = error + skip.quantile * math.sqrt(2 * (variance + float(of_batch[at] * rest[at])))
+            # A message that was faster before would take longer at its mean rate than it does.
+            takes = (now_ps - seen.since_ps) / skip.batch_ps + skip.count + float(rest[at])
+            apart *= max(float(size[at] / skip.mean[at]) / takes, 1.0)
             flow = FlowError(int(flows["rank"][at]), int(flows["peer"][at]), error, apart if is_bounded else None)
-            found[key] = _Moved(flow, variance, float(slack[at]))
+            found[queue_pair, seen.number] = _Moved(flow, variance, float(skip.slack[at] * skip.mean[at] / size[at]))
         return found

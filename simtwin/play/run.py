@@ -200,6 +200,8 @@ def _play(twin: Twin, given: _Request, arrivals_ns: Arrivals | None) -> _Played:
     is_whole = result.stopped is None and not failure
     skip = None if result.skipped is None else result.skipped.facts(result.counters["data_packets"])
     if watch.verifies_skips and skip is not None and is_whole:
+        if watch.begins is not None:
+            watch.begins("all packets: ")
         again = play(watch=replace(watch, series=None, played=None), skips=False)
         if again.stopped is None:
             skip["difference"] = first_difference(again, result)

@@ -36,7 +36,8 @@ class Watch:
 
     `progress` is called with (simulator, place of the iteration, number of iterations) a few times a second or more
     often. `stop` is called as often; it returns why to stop, or None. `played` is called with (iterations, rows of the
-    timeline) at the end, before tables are made. `begins` is called with its name before each further play of the band.
+    timeline) at the end, before tables are made. `begins` is called with its name before each further play, of the band
+    or of all packets.
     """
 
     progress: Callable[[Simulator, int, int], None] | None = None

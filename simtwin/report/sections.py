@@ -80,7 +80,7 @@ def facts_of(run: Run, ends_ns: dict[int, int], shares: Sequence[float], loads: 
     wall = float(info.get("wall_s", 0.0))
     packets = f"{info.get('data_packets', 0):,} data packets " if has_packets(run) else ""
     skipped = (info.get("skip") or {}).get("share", 0.0)
-    played = f"{packets}{f'({skipped:.1%} skipped) ' if skipped else ''}in {duration(wall * 1e9)}"
+    played = f"{packets}{f'({skipped:.1%} skipped) ' if skipped >= 0.0005 else ''}in {duration(wall * 1e9)}"
     ranks, recorded = int(info["ranks"]), recorded_ranks(run)
     of_ranks = "ranks" if recorded == ranks else f"{recorded} recorded ranks"
     return facts(
@@ -419,12 +419,11 @@ def warnings(run: Run, fabric: Fabric) -> str:
     if info.get("follow"):
         said.append(f"follows {info.get('follows')}: collectives start as in that run, compute is left out")
     if estimates := (info.get("skip") or {}).get("estimates"):
-        bound = info.get("error_bound")
-        within = "no bound, as others began or ended later" if bound is None else f"within {bound:.2%} of level packet"
-        said.append(
-            f"{estimates['packets']} packets were skipped by estimates. Ends of messages that these moved: {within} "
-            f"({estimates['confidence']:.0%} confidence, if rates only fluctuate)"
-        )
+        bound, confidence = info.get("error_bound"), estimates["confidence"]
+        within = f"within {bound or 0:.2%} of level packet ({confidence:.0%} confidence, if rates only fluctuate)"
+        unknown = "not all have a bound, as other messages began or ended later"
+        ends = f"Ends of messages that these moved: {unknown if bound is None else within}"
+        said.append(f"{estimates['packets']} packets were skipped by estimates. {ends}")
     if fabric.fault:
         said.append(
             f"{count_of(len(fabric.fault), 'fault')} in the fabric file; utilisation is of the links' full rates"

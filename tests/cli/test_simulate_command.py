@@ -176,7 +176,7 @@ def test_a_signal_leaves_a_record(number: int, code: int, words: str, long_trace
         r"iteration 1 of 20: \d+\.\d{3} ms simulated, \d+\.\d\d M events/s, about \d+ \w+.* left",
         text,
     )
-    assert f"{words}: stops, and writes what was played" in text
+    assert f"{words}: the simulation stops, and is written" in text
     (last,) = text.rpartition("\x1b[2K")[2].splitlines()
     run = open_run(out)
     assert (run.info["complete"], run.info["problem"], run.info["stopped_iteration"]) == (False, words, 0)

@@ -217,7 +217,7 @@ def test_the_twin_tells_what_was_skipped() -> None:
 
 
 def test_refused_collectives_are_among_the_reasons_beside_episodes() -> None:
-    case = draw_job(29)
+    case = draw_job(64)
     skipped = twin_of_case(case).play(case.workload, lowering=case.lowering, skips=True).skipped
     assert skipped is not None
     assert skipped.replayed > 0

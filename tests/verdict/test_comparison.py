@@ -116,7 +116,7 @@ def test_simulations_with_estimates_are_compared_within_their_bounds(
     found = compare(before, after)
     assert found.result == result
     assert found.line().count("has estimates (--skip-error)") == sum(bound != 0 for bound in bounds)
-    assert found.line().count("without a bound of its ends") == bounds.count(None)
+    assert found.line().count("not all with a bound") == bounds.count(None)
     assert ("simulate without --skip-error" in found.line()) == (result == "inconclusive")
 
 
@@ -134,7 +134,7 @@ def test_a_slower_part_that_costs_two_simulations_nothing_is_said_after_the_time
     slow = replace(compare(twin, twin), suspects=compared(3, Noise(), Fault(5, 0.5)).suspects)
     first = slow.suspects[0].evidence.split(";")[0]
     assert slow.line().startswith(
-        f"SAME {twin.path} as {twin.path}: iterations take as long (+0 ns, ± 1.2 ms), although {first}; "
+        f"SAME {twin.path} as {twin.path}: iterations take as long (+0 ns), although {first}; "
     )
     assert compare(live, live).parts()[0].startswith("iterations take as long")
 

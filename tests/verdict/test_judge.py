@@ -246,7 +246,7 @@ def test_a_twin_that_did_not_follow_will_do() -> None:
         ),
         (
             {"level": "packet+skip", "error_bound": None, "skip": {"estimates": {"apart": None}}},
-            "with --skip-error, and other messages began or ended after it, so no end has a bound; simulate",
+            "with --skip-error, and not all ends have a bound, as others began or ended later; simulate",
         ),
         ({"level": "flow", "error_bound": None}, "level flow simulates no packets, and its error has no bound"),
     ],

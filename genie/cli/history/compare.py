@@ -58,7 +58,8 @@ def compare(
     A change counts if it is beyond the noise of both runs. Live runs are compared with live runs, and simulations with
     simulations.
 
-    Exit code 0: no run is slower than the first one, 1: a run is slower, 4: inconclusive, run again or longer.
+    Exit code 0: no run is slower than the first one, 1: a run is slower, 4: inconclusive. Then run again or longer, or
+    simulate without --skip-error.
     """
     from genie.verdict.history.comparison import compare as compared
 

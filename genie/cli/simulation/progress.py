@@ -67,12 +67,12 @@ class Progress:
         self._place = self._events = self._before = self._told = 0
         self._what, self._is_again = what, False
 
-    def asked(self, stop: Callable[[], str | None]) -> str | None:
+    def heed(self, stop: Callable[[], str | None]) -> str | None:
         """Return the reason that `stop` gives, and show it the first time: the rest may take seconds."""
         reason = stop()
         if reason is not None and not self._stops:
             self._stops = True
-            self._display.update(f"{reason}: stops, and writes what was played")
+            self._display.update(f"{reason}: the simulation stops, and is written")
         return reason
 
     def writing(self, iterations: int, rows: int, out: Path) -> None:

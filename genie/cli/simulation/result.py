@@ -130,7 +130,7 @@ def _bits(skip: dict[str, Any], *, may_estimate: bool) -> str:
     rates = f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}"
     confidence = f"({estimates['confidence']:.0%} confidence, if rates only fluctuate)"
     if estimates["apart"] is None:
-        return f"{rates} {confidence}, ends without a bound"
+        return f"{rates} {confidence}, not all ends with a bound"
     return f"{rates}, ends of the messages moved within {estimates['apart']:.1%} of level packet {confidence}"
 
 

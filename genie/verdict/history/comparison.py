@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -188,11 +188,18 @@ def compare(
     iteration = change_of(_spans(before), _spans(after))
     # A simulation that followed a live run has the noise of that run's arrivals.
     is_exact = all(run.info.get("world") == "twin" and not run.info.get("follow") for run in (before, after))
-    estimated = _bound_of_estimates(before) + _bound_of_estimates(after)
-    result, notes = _exact_result(iteration, estimated) if is_exact else _result(verdict, iteration, practical)
+    if is_exact:
+        iteration = replace(iteration, noise=0.0)
+    bounds = _bound_of_estimates(before), _bound_of_estimates(after)
+    if is_exact:
+        result, notes = _exact_result(iteration.fraction, *bounds)
+    elif any(bounds):
+        result, notes = "inconclusive", ["simulate without --skip-error to compare"]
+    else:
+        result, notes = _result(verdict, iteration, practical)
     notes += [note for run in (before, after) for note in _estimated(run)]
     if verdict.judged.is_empty and min(iteration.iterations) == 1:
-        notes.append("NICs and links are compared in runs of two iterations or more (-n 2)")
+        notes.append("with one iteration no NIC or link is compared")
     return Comparison(
         result,
         str(before.path),
@@ -208,14 +215,20 @@ def compare(
     )
 
 
-def _exact_result(iteration: Change, estimated: float) -> tuple[Result, list[str]]:
-    """Return the result for two simulations. `estimated`: the bounds of their estimates; infinite without a bound."""
-    change = abs(iteration.fraction)
-    if change + estimated < EXACT_MIN:
+def _exact_result(fraction: float, before: float, after: float) -> tuple[Result, list[str]]:
+    """Return the result for two simulations.
+
+    `fraction`: the change of the iteration time. `before`, `after`: the bounds of their estimates, as shares.
+    """
+    least = (1 + fraction) * max(1 - after, 0.0) / (1 + before) - 1
+    most = (1 + fraction) * (1 + after) / (1 - before) - 1 if before < 1 else math.inf
+    if least > -EXACT_MIN and most < EXACT_MIN:
         return "same", []
-    if change - estimated < EXACT_MIN:
-        return "inconclusive", ["the estimates may be off by more: simulate without --skip-error"]
-    return ("slower" if iteration.fraction > 0 else "faster"), []
+    if least >= EXACT_MIN:
+        return "slower", []
+    if most <= -EXACT_MIN:
+        return "faster", []
+    return "inconclusive", ["the change is within the bounds of the estimates: simulate without --skip-error"]
 
 
 def _result(verdict: Verdict, iteration: Change, practical: float) -> tuple[Result, list[str]]:
@@ -250,8 +263,8 @@ def _estimated(run: Run) -> list[str]:
     """A note where a simulation's times may be apart from those of level packet, none where they are its times."""
     bound = _bound_of_estimates(run)
     if bound > 0:
-        within = "without a bound of its ends" if math.isinf(bound) else f"that bound ends of messages to {bound:.2%}"
-        return [f"{run.path} has estimates (--skip-error) {within}"]
+        ends = "not all with a bound" if math.isinf(bound) else f"ends of messages within {bound:.2%}"
+        return [f"{run.path} has estimates (--skip-error), {ends}"]
     if run.info.get("error_bound", 0.0) is None:
         return [f"{run.path} is of level {run.info.get('level')}, whose error has no bound"]
     return []

@@ -75,9 +75,9 @@ bool Episodes::begins_again(const Simulator& simulator, std::uint64_t skipped_pa
   if (unusable().empty() && is_vain) refusals.give_up(refusals.latest());
   PlayCosts& costs = memo_.costs;
   const std::uint64_t gained = costs.counts().replaced + skipped_packets;
-  assert(gained <= simulator.data_packets());
-  costs.add_lost(simulator.data_packets() - gained);
-  if (unusable().empty() && costs.have_lost_too_much()) refusals.give_up_for_costs();
+  costs.add_lost(simulator.data_packets() - std::min(gained, simulator.data_packets()));
+  if (unusable().empty() && costs.have_lost_too_much())
+    refusals.give_up_for_costs("the job has begun again too often");
   end();
   costs.begin();
   return true;

@@ -35,7 +35,8 @@ void Forecasts::forecast(Component& component, TimePs now) {
   Refusals& refusals = memo_->refusals;
   if (3 * component.acts.size() > 2 * memo_->kinds.acts())
     return refusals.give_up("nearly all comes together");
-  if (memo_->costs.are_too_high()) return refusals.give_up_for_costs();
+  if (memo_->costs.are_too_high())
+    return refusals.give_up_for_costs("playing apart what comes together costs more than it gains");
   if (memo_->places.memory_bytes() > kPlacesBytes)
     return refusals.give_up("parts of the network take too much memory");
   if (memo_->known.are_too_large()) forget_unused();

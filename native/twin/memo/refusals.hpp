@@ -32,9 +32,10 @@ class Refusals {
   void refuse(const std::vector<Kind>& kinds, const std::string& reason) {
     for (const Kind kind : kinds) refuse(kind, reason);
   }
-  void give_up_for_costs() {
+  // The same, as it would cost too much.
+  void give_up_for_costs(const std::string& reason) {
     is_too_costly_ = true;
-    give_up("playing apart what comes together costs more than it gains");
+    give_up(reason);
   }
   // No simulator is at hand any more.
   void end() { simulator_ = nullptr; }
