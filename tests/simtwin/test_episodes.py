@@ -134,7 +134,7 @@ def test_a_job_that_begins_again_too_often_plays_without_episodes(
     monkeypatch.setattr(Twin, "simulator", lambda *of, **options: made.append(simulator_of(*of, **options)) or made[-1])
     run = run_to_the_end(twin_of_case(case), build_plan(case.workload, lowering=case.lowering), skips=True)
     assert run.episodes is not None
-    assert run.episodes.unusable == "playing apart what comes together costs more than it gains"
+    assert run.episodes.unusable == "the job has begun again too often"
     *lost, _ = [simulator.data_packets for simulator in made[:-1]]
     assert sum(lost) <= made[-1].data_packets / 4, (lost, made[-1].data_packets)
 
