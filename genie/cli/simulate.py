@@ -86,7 +86,7 @@ def simulate(
             metavar="INTERVAL",
             help="Interval of simulated time, such as 10us. At each interval the command samples queues, utilisation, "
             "pauses, ECN marks and rates into `series.parquet`. The option needs level `packet` or `packet+skip`. "
-            "Level `packet+skip` then plays alike collectives each time, and takes longer.  [default: none]",
+            "Level `packet+skip` then plays alike collectives each time, and may take longer.  [default: none]",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -97,7 +97,7 @@ def simulate(
             metavar="TIME",
             help="Simulated time, such as 5ms. The simulation stops when an iteration reaches this time, and the "
             "command writes the part before it. The option needs level `packet` or `packet+skip`. "
-            "Level `packet+skip` then plays alike collectives each time, and takes longer.  [default: none]",
+            "Level `packet+skip` then plays alike collectives each time, and may take longer.  [default: none]",
             rich_help_panel=TWIN_PANEL,
         ),
     ] = None,
@@ -216,6 +216,7 @@ def _play(
             series=kept,
             played=partial(progress.writing, out=out),
             begins=progress.begin,
+            begins_again=progress.begin_again,
             verifies_skips=choices.verify_skip,
             skip_memory_bytes=choices.skip_memory_bytes,
             skip_error=choices.skip_error,
@@ -275,7 +276,7 @@ def print_expected(job: Job, choices: Choices, iterations: int, threads: int) ->
         else "any amount"
     )
     of_skips = f", and {limit} of episodes and checkpoints (--skip-memory)"
-    more = of_skips if level.skips and not _option_without_episodes(threads, choices) else ""
+    more = of_skips if level.skips and not choices.option_without_episodes(threads) else ""
     print(f"memory: about {expected.memory_bytes / 1e9:.2g} GB{more}")
     if expected.recorded_ranks < job.ranks:
         print(f"tables: {expected.recorded_ranks} of {job.ranks} ranks, one of each class")
@@ -304,19 +305,8 @@ def _warn_of_idle(simulated: TwinOptions, job: Job, twin: Twin, choices: Choices
         warn("hpcc's telemetry needs one thread: --threads 1 is used")
     elif simulated.threads > twin.threads:
         warn(f"level {simulated.level} runs in one thread: --threads 1 is used")
-    if skip_memory is not None and (other := _option_without_episodes(twin.threads, choices)):
+    if skip_memory is not None and (other := choices.option_without_episodes(twin.threads)):
         warn(f"--skip-memory changes nothing beside {other}: no episodes are played, so that none are kept")
     job.warn_of_idle_options(choices.level.name)
     if choices.band and not has_compute(job.workload):
         warn("--band: the workload has no compute times: the iteration takes the same time at all three")
-
-
-def _option_without_episodes(threads: int, choices: Choices) -> str:
-    """Return an option with which a simulation plays no episodes; "" for none."""
-    options = {
-        "--skip-error": choices.skip_error > 0,
-        "--series": choices.series_ps is not None,
-        "--stop-after": choices.stop_after_ps is not None,
-        f"--threads {threads}": threads > 1,
-    }
-    return next((option for option, is_given in options.items() if is_given), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 TITLE_MAX = 120  # characters of a title
@@ -23,6 +24,11 @@ def share(fraction: float) -> str:
     if 0 < fraction < 0.0005:
         return "below 0.1 %"
     return f"{100 * fraction:.2g} %" if fraction < 0.0995 else percent(fraction)
+
+
+def upper_bound(fraction: float) -> str:
+    """`0.01774` → `1.78 %`: a bound is never rounded down, so that `0.00001` → `0.01 %`."""
+    return f"{math.ceil(round(fraction * 1e4, 6)) / 100:.2f} %"
 
 
 def times(slow_down: float) -> str:

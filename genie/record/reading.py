@@ -64,6 +64,10 @@ class _Paths(Struct):
     changed: bool = False
 
 
+class _Skip(Struct):
+    estimates: dict[str, Any] | None = None
+
+
 class _Host(Struct):
     rank: Rank
     host: str | None = None
@@ -98,6 +102,7 @@ class _Info(Struct):
     follow: bool = False
     follows: str | None = None
     error_bound: Share | None = 0.0
+    skip: _Skip | None = None
     lowering: dict[str, Any] | None = None
     algorithms: dict[str, Count] | None = None
     nccl_choices: list[dict[str, Any]] = []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from genie.page.words import upper_bound
 from genie.record import RecordError
 
 if TYPE_CHECKING:
@@ -134,16 +136,26 @@ def _first_starts(run: Run, iterations: list[int]) -> pl.DataFrame:
     return run.timeline.filter(moving).group_by("iteration", "rank").agg(pl.col("start_ns").min())
 
 
+def bound_of_estimates(run: Run) -> float:
+    """The bound of a simulation's estimates, as a share; 0 without estimates, infinite where an end has no bound."""
+    if not (run.info.get("skip") or {}).get("estimates"):
+        return 0.0
+    bound = run.info.get("error_bound")
+    return math.inf if bound is None else float(bound)
+
+
 def estimates_of(twin: Run) -> list[str]:
     """A warning where the simulated times may be apart from those of level packet, none where they are its times."""
     advice = "simulate at level packet+skip without --skip-error for a verdict"
-    bound = twin.info.get("error_bound", 0.0)
-    if bound is None and (twin.info.get("skip") or {}).get("estimates"):
+    bound = bound_of_estimates(twin)
+    if math.isinf(bound):
         return [f"twin: with --skip-error, and not all ends have a bound, as others began or ended later; {advice}"]
-    if bound is None:
+    if bound > 0:
+        moved = (
+            f"ends of the messages that it moved are estimated to be within {upper_bound(bound)} of those of packets"
+        )
+        return [f"twin: with --skip-error, {moved}; {advice}"]
+    if twin.info.get("error_bound", 0.0) is None:
         level = twin.info.get("level")
         return [f"twin: level {level} simulates no packets, and its error has no bound; {advice}"]
-    if bound > 0:
-        moved = f"ends of the messages that it moved are estimated to be within {bound:.2%} of those of packets"
-        return [f"twin: with --skip-error, {moved}; {advice}"]
     return []

@@ -104,7 +104,7 @@ class Estimator:
         self._key: Array | None = None
         self._messages: dict[int, _Seen] = {}  # by queue pair
         self._moved: dict[tuple[int, int], _Moved] = {}  # by queue pair and number of the message
-        self._packets_of_first = 0  # data packets until those of the first skip are over
+        self._packets_of_first = 0  # data packets of all until the messages of the first skip end, if no others begin
         self.skips = self.packets = self.time_ps = 0
         self.unusable: str = self._steady.unusable
         self.reason = self.unusable or "no message lasted long enough for an estimate"
@@ -164,9 +164,9 @@ class Estimator:
         if flows is None:
             return
         for queue_pair, end in zip(flows["queue_pair"].tolist(), flows["end_psn"].tolist(), strict=True):
-            known = self._messages.get(queue_pair, _Seen(-1, 0, 0))
-            if known.end_psn != end:
-                self._messages[queue_pair] = _Seen(end, known.number + 1, now_ps)
+            known = self._messages.get(queue_pair)
+            if known is None or known.end_psn != end:
+                self._messages[queue_pair] = _Seen(end, 1 if known is None else known.number + 1, now_ps)
 
     def _look(self, now_ps: int, until_ps: int) -> None:
         flows = self._steady.flows(now_ps)
@@ -201,12 +201,13 @@ class Estimator:
     def _lose_bounds(self, flows: dict[str, Array]) -> None:
         """Others begin or end: a message with more to send than noise explains goes on at a rate that is not known."""
         for at, queue_pair in enumerate(flows["queue_pair"].tolist()):
-            seen = self._messages.get(queue_pair, _Seen(-1, 0, 0))
-            moved = self._moved.get((queue_pair, seen.number))
-            if moved is None or seen.end_psn != flows["end_psn"][at]:
+            seen = self._messages.get(queue_pair)
+            if seen is None or seen.end_psn != flows["end_psn"][at]:
                 continue
-            if flows["left"][at] > moved.slack * flows["packets"][at]:
-                self._moved[queue_pair, seen.number] = replace(moved, error=replace(moved.error, apart=None))
+            key = (queue_pair, seen.number)
+            moved = self._moved.get(key)
+            if moved is not None and flows["left"][at] > moved.slack * flows["packets"][at]:
+                self._moved[key] = replace(moved, error=replace(moved.error, apart=None))
 
     def _tried(self, now_ps: int, until_ps: int, flows: dict[str, Array]) -> str:
         """Move the simulation; return "", or the reason why it stays."""

@@ -96,13 +96,12 @@ class Skipped:
         `error`: the largest of a mean rate. `apart`: of a message's end, as a share of the message's time; None where
         an end has no bound.
         """
-        bounds = [math.inf if it["apart"] is None else it["apart"] for it in self.errors]
         return {
             "skips": self.estimates,
             "packets": self.estimated,
             "confidence": CONFIDENCE,
             "error": _rounded_up(max(it["error"] for it in self.errors)),
-            "apart": _rounded_up(max(bounds)) if self.has_bound else None,
+            "apart": _rounded_up(max(it["apart"] for it in self.errors)) if self.has_bound else None,
             "messages": [
                 {**it, "error": _rounded_up(it["error"]), "apart": it["apart"] and _rounded_up(it["apart"])}
                 for it in self.errors

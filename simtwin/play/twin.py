@@ -219,7 +219,7 @@ class Twin:
             skipping = self._skipping(plan, number, watch, gathered.no_episodes) if may_skip else None
             start = partial(self._start, plan, number, losses, keep_trace, analytic, gathered.recorded)
             play = partial(watch.play, iteration=iteration, place=place, iterations=len(iterations))
-            simulator, stopped = _play_iteration(iteration, start, play, skipping)
+            simulator, stopped = _play_iteration(iteration, start, play, skipping, watch.begins_again)
             if skipping is not None:
                 gathered.add_skips(skipping, iteration)
             wall_s = time.perf_counter() - began
@@ -393,7 +393,11 @@ class Twin:
 
 
 def _play_iteration(
-    iteration: int, start: Callable[[], Simulator], play: Callable[..., Stopped | None], skipping: IterationSkips | None
+    iteration: int,
+    start: Callable[[], Simulator],
+    play: Callable[..., Stopped | None],
+    skipping: IterationSkips | None,
+    begins_again: Callable[[], None] | None,
 ) -> tuple[Simulator, Stopped | None]:
     """Play an iteration, in a new simulator each time that its episodes ask for one.
 
@@ -410,6 +414,8 @@ def _play_iteration(
             stopped = Stopped(iteration, whole_ns(simulator.now_ps), skipping.told)
         if skipping is None or not skipping.begins_again(stopped is not None):
             return simulator, stopped
+        if begins_again is not None:
+            begins_again()
 
 
 def _analytic(workload: Workload, plan: Plan, model: CostModel) -> _Analytic:

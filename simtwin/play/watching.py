@@ -37,7 +37,7 @@ class Watch:
     `progress` is called with (simulator, place of the iteration, number of iterations) a few times a second or more
     often. `stop` is called as often; it returns why to stop, or None. `played` is called with (iterations, rows of the
     timeline) at the end, before tables are made. `begins` is called with its name before each further play, of the band
-    or of all packets.
+    or of all packets. `begins_again` is called before an iteration is played from its beginning again.
     """
 
     progress: Callable[[Simulator, int, int], None] | None = None
@@ -46,6 +46,7 @@ class Watch:
     series: Series | None = None
     played: Callable[[int, int], None] | None = None
     begins: Callable[[str], None] | None = None
+    begins_again: Callable[[], None] | None = None
     verifies_skips: bool = False  # play all packets too, and compare
     skip_memory_bytes: int = 1 << 30  # of episodes and checkpoints that are used again
     skip_error: float = 0.0  # of a flow's mean rate that an estimate may have, as a share; 0: nothing is estimated

@@ -22,7 +22,7 @@ from genie.page import (
     table,
 )
 from genie.page.lanes import SHORTEST_PART
-from genie.page.words import TITLE_MAX
+from genie.page.words import TITLE_MAX, upper_bound
 from genie.record.played import has_packets
 from simtwin.report.band import band_in_words, mean
 from simtwin.report.collectives import LIMITED_MAX, PAGE_ROWS_MAX, groups_together, kinds_first, table_of
@@ -419,11 +419,16 @@ def warnings(run: Run, fabric: Fabric) -> str:
     if info.get("follow"):
         said.append(f"follows {info.get('follows')}: collectives start as in that run, compute is left out")
     if estimates := (info.get("skip") or {}).get("estimates"):
-        bound, confidence = info.get("error_bound"), estimates["confidence"]
-        within = f"within {bound or 0:.2%} of level packet ({confidence:.0%} confidence, if rates only fluctuate)"
-        unknown = "not all have a bound, as other messages began or ended later"
-        ends = f"Ends of messages that these moved: {unknown if bound is None else within}"
-        said.append(f"{estimates['packets']} packets were skipped by estimates. {ends}")
+        bound, confidence = (
+            info.get("error_bound"),
+            f"{estimates['confidence']:.0%} confidence, if rates only fluctuate",
+        )
+        ends = "not all have a bound, as other messages began or ended later"
+        if bound is not None:
+            ends = f"within {upper_bound(bound)} of level packet ({confidence})"
+        said.append(
+            f"{estimates['packets']} packets were skipped by estimates. Ends of messages that these moved: {ends}"
+        )
     if fabric.fault:
         said.append(
             f"{count_of(len(fabric.fault), 'fault')} in the fabric file; utilisation is of the links' full rates"

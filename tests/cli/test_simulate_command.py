@@ -58,37 +58,35 @@ def screen(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool) -> io.StringIO
     return shown
 
 
-def test_lines_of_a_log(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+Play = tuple[int, int, int, float]  # seconds, place of the iteration, events, share that is done
+
+
+def lines_of(plays: list[Play | None], clock: list[float], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of a log about two iterations; None: the present one begins again."""
     shown = screen(monkeypatch, is_terminal=False)
     progress = Progress()
-    for second, place, events, share in (
-        (9, 0, 1, 0.1),
-        (10, 0, 20_000_000, 0.2),
-        (19, 1, 1, 0),
-        (30, 1, 8_000_000, 0.5),
-    ):
+    for play in plays:
+        if play is None:
+            progress.begin_again()
+            continue
+        second, place, events, share = play
         clock[0] = 100.0 + second
         progress(SimpleNamespace(events=events, now_ps=second * 10**9, share_done=share), place, 2)
-    assert shown.getvalue().splitlines() == [
+    return shown.getvalue().splitlines()
+
+
+def test_lines_of_a_log(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    plays: list[Play | None] = [(9, 0, 1, 0.1), (10, 0, 20_000_000, 0.2), (19, 1, 1, 0), (30, 1, 8_000_000, 0.5)]
+    assert lines_of(plays, clock, monkeypatch) == [
         "genie: iteration 1 of 2: 10.000 ms simulated, 2.00 M events/s, 10 % done, about 90 s left",
         "genie: iteration 2 of 2: 30.000 ms simulated, 0.40 M events/s, 75 % done, about 10 s left",
     ]
 
 
 def test_an_iteration_that_begins_again_is_said(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = screen(monkeypatch, is_terminal=False)
-    progress = Progress()
-    for second, place, events, share in (
-        (10, 0, 20_000_000, 0.8),
-        (20, 0, 1, 0),
-        (30, 0, 9_000_000, 0.5),
-        (40, 1, 1, 0),
-    ):
-        clock[0] = 100.0 + second
-        progress(SimpleNamespace(events=events, now_ps=second * 10**9, share_done=share), place, 2)
-    assert shown.getvalue().splitlines() == [
-        "genie: iteration 1 of 2: 10.000 ms simulated, 2.00 M events/s, 40 % done, about 15 s left",
-        "genie: iteration 1 of 2: begun again: 20.000 ms simulated, 0 events/s, 0 % done",
+    plays: list[Play | None] = [(20, 0, 20_000_000, 0.8), None, (30, 0, 9_000_000, 0.5), (40, 1, 1, 0)]
+    assert lines_of(plays, clock, monkeypatch) == [
+        "genie: iteration 1 of 2: 20.000 ms simulated, 1.00 M events/s, 40 % done, about 30 s left",
         "genie: iteration 1 of 2: begun again: 30.000 ms simulated, 0.90 M events/s, 25 % done, about 30 s left",
         "genie: iteration 2 of 2: 40.000 ms simulated, 0 events/s, 50 % done, about 20 s left",
     ]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from genie.page import amount, as_table, count_of, document, duration, percent, rate, select, share, table, title_of
 from genie.page.lanes import lane_slices
 from genie.page.parts import TABLE_ROWS_MAX
+from genie.page.words import upper_bound
 from genie.record.schemas import TIMELINE_SCHEMA
 
 NAMES = st.text(max_size=40) | st.sampled_from(["</script>", "<!--<script>", '"><b>', "&amp;", "\\u003c", "\u2028"])
@@ -59,6 +60,10 @@ def test_a_choice_escapes_what_it_offers() -> None:
     [
         (percent(0.412), "41 %"),
         (percent(None), "none"),
+        (upper_bound(0.01774), "1.78 %"),
+        (upper_bound(0.00001), "0.01 %"),
+        (upper_bound(0.05), "5.00 %"),
+        (upper_bound(0.0), "0.00 %"),
         (share(0.412), "41 %"),
         (share(0.0034), "0.34 %"),
         (share(0.0), "0 %"),

@@ -241,8 +241,8 @@ def test_a_twin_that_did_not_follow_will_do() -> None:
         ({"level": "packet+skip", "error_bound": 0.0}, None),
         ({}, None),  # of before bounds were recorded
         (
-            {"level": "packet+skip", "error_bound": 0.05},
-            "moved are estimated to be within 5.00% of those of packets; simulate",
+            {"level": "packet+skip", "error_bound": 0.05, "skip": {"estimates": {"apart": 0.05}}},
+            "moved are estimated to be within 5.00 % of those of packets; simulate",
         ),
         (
             {"level": "packet+skip", "error_bound": None, "skip": {"estimates": {"apart": None}}},

@@ -33,6 +33,16 @@ class Choices:
     skip_memory_bytes: int
     skip_error: float
 
+    def option_without_episodes(self, threads: int) -> str:
+        """Return an option with which a simulation plays no episodes; "" for none."""
+        options = {
+            "--skip-error": self.skip_error > 0,
+            "--series": self.series_ps is not None,
+            "--stop-after": self.stop_after_ps is not None,
+            f"--threads {threads}": threads > 1,
+        }
+        return next((option for option, is_given in options.items() if is_given), "")
+
 
 def checked_choices(
     simulated: TwinOptions,

@@ -40,9 +40,8 @@ class Progress:
     def __call__(self, simulator: Simulator, place: int, iterations: int) -> None:
         now = time.monotonic()
         if place != self._place or simulator.events < self._events:  # another simulator
-            self._is_again = place == self._place
-            if self._is_again:  # its earlier play is lost
-                self._began += now - self._simulator_began
+            if place != self._place:
+                self._is_again = False
             self._place, self._before, self._simulator_began = place, self._before + self._events, now
         self._events = simulator.events
         if now - self._last < (TERMINAL_S if self._display.is_terminal else LOG_S):
@@ -66,6 +65,11 @@ class Progress:
         self._began = self._last = self._simulator_began = time.monotonic()
         self._place = self._events = self._before = self._told = 0
         self._what, self._is_again = what, False
+
+    def begin_again(self) -> None:
+        """Begin the current iteration again: what was played of it is lost."""
+        now = time.monotonic()
+        self._began, self._simulator_began, self._is_again = self._began + now - self._simulator_began, now, True
 
     def heed(self, stop: Callable[[], str | None]) -> str | None:
         """Return the reason that `stop` gives, and show it the first time: the rest may take seconds."""

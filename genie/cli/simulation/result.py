@@ -10,6 +10,7 @@ from genie.cli.simulation.choices import Choices
 from genie.invocation import elapsed_s, is_quiet, note
 from genie.job.job import Job
 from genie.page import duration
+from genie.page.words import upper_bound
 from genie.record import Run
 from simtwin.play.twin import SimulationError, Twin
 from simtwin.report.band import band_in_words
@@ -127,11 +128,11 @@ def _bits(skip: dict[str, Any], *, may_estimate: bool) -> str:
         if skip.get("difference") == "":
             return "same bits as level packet"
         return "not compared with level packet" + ("" if may_estimate else " (--verify-skip does)")
-    rates = f"{estimates['packets']} of them by estimates: mean rates within {estimates['error']:.2%}"
+    rates = f"{estimates['packets']} of them by estimates: mean rates within {upper_bound(estimates['error'])}"
     confidence = f"({estimates['confidence']:.0%} confidence, if rates only fluctuate)"
     if estimates["apart"] is None:
         return f"{rates} {confidence}, not all ends with a bound"
-    return f"{rates}, ends of the messages moved within {estimates['apart']:.1%} of level packet {confidence}"
+    return f"{rates}, ends of the messages moved within {upper_bound(estimates['apart'])} of level packet {confidence}"
 
 
 def events_of(counters: dict[str, Any]) -> list[str]:

@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from genie.errors import EXIT_FAILED, EXIT_INCONCLUSIVE, EXIT_OK
-from genie.page.words import amount, count_of, duration, percent
+from genie.page.words import amount, count_of, duration, percent, upper_bound
 from genie.verdict.align import align
-from genie.verdict.compatibility import VerdictError, communication
+from genie.verdict.compatibility import VerdictError, bound_of_estimates, communication
 from genie.verdict.history.reference import as_measured, check_complete, ended_iterations, reference_of
 from genie.verdict.judge import judge, noise_model
 from genie.verdict.options import Options
@@ -188,10 +188,9 @@ def compare(
     iteration = change_of(_spans(before), _spans(after))
     # A simulation that followed a live run has the noise of that run's arrivals.
     is_exact = all(run.info.get("world") == "twin" and not run.info.get("follow") for run in (before, after))
+    bounds = bound_of_estimates(before), bound_of_estimates(after)
     if is_exact:
         iteration = replace(iteration, noise=0.0)
-    bounds = _bound_of_estimates(before), _bound_of_estimates(after)
-    if is_exact:
         result, notes = _exact_result(iteration.fraction, *bounds)
     elif any(bounds):
         result, notes = "inconclusive", ["simulate without --skip-error to compare"]
@@ -251,19 +250,11 @@ def _result(verdict: Verdict, iteration: Change, practical: float) -> tuple[Resu
     return "same", []
 
 
-def _bound_of_estimates(run: Run) -> float:
-    """The bound of a simulation's estimates, as a share; 0 without estimates, infinite where an end has no bound."""
-    if not (run.info.get("skip") or {}).get("estimates"):
-        return 0.0
-    bound = run.info.get("error_bound")
-    return math.inf if bound is None else float(bound)
-
-
 def _estimated(run: Run) -> list[str]:
     """A note where a simulation's times may be apart from those of level packet, none where they are its times."""
-    bound = _bound_of_estimates(run)
+    bound = bound_of_estimates(run)
     if bound > 0:
-        ends = "not all with a bound" if math.isinf(bound) else f"ends of messages within {bound:.2%}"
+        ends = "not all with a bound" if math.isinf(bound) else f"ends of messages within {upper_bound(bound)}"
         return [f"{run.path} has estimates (--skip-error), {ends}"]
     if run.info.get("error_bound", 0.0) is None:
         return [f"{run.path} is of level {run.info.get('level')}, whose error has no bound"]
